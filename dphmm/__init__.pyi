@@ -30,17 +30,17 @@ from .geometry.measurements import Measurements
 from .geometry.sensitivity_hull import SensitivityHull
 from .mechanisms.lattice import LatticeKNormMechanism
 from .mechanisms.norm_noise import KNormMechanism, LaplaceMechanism, PlanarIsotropicMechanism, PlanarLaplaceMechanism
-from .model.belief import Belief
+from .model.belief_update import Belief
 from .model.model import MarkovModel
 from .policy.expression import parse_policy
 from .policy.graph import PolicyGraph
 from .policy.protection import Protection, degree_of_protection, exposed_states, protect
 from .readers import read
-from .release.budget_limits import Limits
 from .release.engine import Releaser, ReleaseSettings
 from .release.ledger import Ledger
 from .release.record import PrivateDiagnostics, ReleaseRecord
 from .release.session import Session
+from .release.session_limits import Limits
 from .release.settings import Schedule
 from .release.trajectory import release_trajectory
 from .serve.explore_page import explore

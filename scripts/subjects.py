@@ -40,7 +40,7 @@ LAYERS = ("jobs", "plots", "cli", "writers", "evaluation/figures")
 
 # Layer → its modules that serve several subjects.
 SHARED = {
-    "jobs": {"input_data", "progress", "region_map", "states"},
+    "jobs": {"input_data", "progress", "region_map", "state_sequences"},
     "plots": {"basemap", "canvas", "maps", "webmap"},
     "cli": {"commands", "exit_codes", "console", "demo", "keys", "session", "shared_options"},
     "writers": {"formats", "geopackage", "release_table", "summary", "synthetic_paths"},
@@ -62,8 +62,6 @@ EXCEPTIONS = {
     "dphmm/plots/release_report.py": "the page of releases, apart from their pictures",
     "dphmm/evaluation/figures/leakage_runtime.py": "one figure of the paper on leakage, as long as all the others",
     "dphmm/serve/server.py": "the HTTP server, a part of the relay",
-    "dphmm/model/calibrated_radii.py": "radii that are calibrated on held-out users; 'calibrate' chooses epsilon",
-    "dphmm/model/radius_calibration.py": "the calibration of these radii",
     "dphmm/model/model.py": "the class after which the subject is called",
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 from dphmm.arrays import BoolArray, FloatArray, IntArray, find_runs
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.exact import parse_rational
+from dphmm.mechanisms.exact_sampling import parse_rational
 from dphmm.mechanisms.registry import EXACT_COLUMN, TABLE_MECHANISMS
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph

@@ -9,12 +9,12 @@ import numpy as np
 
 from dphmm.arrays import BoolArray
 from dphmm.certificate import canonical_forms as forms
-from dphmm.certificate.caps import CapsWitness
+from dphmm.certificate.cap_witness import CapsWitness
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.release.budget_limits import Limits
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, steps_per_day, to_fraction
 from dphmm.release.planning import StepPlan
+from dphmm.release.session_limits import Limits
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.validation import check_arguments
 

@@ -9,7 +9,7 @@ import click
 from dphmm.cli.console import PATH, Once, echo
 from dphmm.cli.shared_options import print_town
 
-# As in `dphmm.jobs.explore.users` and `dphmm.serve.explore_page`, which help does not import.
+# As in `dphmm.jobs.explore.explored_user` and `dphmm.serve.explore_page`, which help does not import.
 _NUM_STEPS = 48
 _MAX_STEPS = 2_000
 _PORT = 8788

@@ -50,7 +50,7 @@ def read_adversaries(arguments: Mapping[str, Any]) -> Adversaries:
     """
     from dphmm.jobs.leakage import EVERYONE
     from dphmm.jobs.model.mobility import Mobility, as_matrix
-    from dphmm.leakage.loss_function import read_numbers
+    from dphmm.leakage.input_files import read_numbers
 
     backward = arguments["backward"]
     forward = arguments["forward"]
@@ -255,8 +255,8 @@ def _describe_exclusions(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _build_budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) -> FloatArray:
     import numpy as np
 
-    from dphmm.leakage.loss_function import read_budgets
-    from dphmm.leakage.over_time import as_budgets
+    from dphmm.leakage.input_files import read_budgets
+    from dphmm.leakage.stream_leakage import as_budgets
 
     if epsilons is not None:
         if epsilon is not None or steps is not None:

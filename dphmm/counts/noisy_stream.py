@@ -15,9 +15,8 @@ from scipy import sparse
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers
 from dphmm.errors import BudgetError, CountError, StateError, StochasticError
-from dphmm.mechanisms.exact import parse_rational
-from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE
-from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
+from dphmm.mechanisms.discrete_laplace import MAX_NOISE_SCALE, sample_discrete_laplace
+from dphmm.mechanisms.exact_sampling import parse_rational
 from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.random import Rng, as_random_source
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic

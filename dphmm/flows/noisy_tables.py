@@ -28,7 +28,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas
 from dphmm.flows.forest import round_balanced
 from dphmm.flows.tables import TABLE_TYPES, Table
-from dphmm.mechanisms.integer_noise import CountNoise, bound_laplace_noise, laplace_variance
+from dphmm.mechanisms.discrete_laplace import CountNoise, bound_laplace_noise, laplace_variance
 
 # Candidate maximum numbers of visits or trips per user, if the budget chooses it.
 CANDIDATE_BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200)

@@ -12,7 +12,7 @@ import numpy as np
 from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas
 from dphmm.flows.tables import TABLE_TYPES, Layout, parse_time_classes
-from dphmm.mechanisms.exact import parse_rational
+from dphmm.mechanisms.exact_sampling import parse_rational
 from dphmm.validation import Integers, Interval, check_arguments_as, declare_setting
 
 MAX_DAYS = 366

@@ -39,7 +39,7 @@ from .model.synthesis import Comparison, SynthesisResult, compare_users, synthes
 from .progress import ProgressCallback
 from .release.release import ReleaseResult, release, release_live
 from .release.stored import ReplayResult, StoredReleases, export_sessions, read_released, read_sessions, replay
-from .states import StateRelease, learn_states, release_states
+from .state_sequences import StateRelease, learn_states, release_states
 
 __all__ = [
     "Adversaries",

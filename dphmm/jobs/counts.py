@@ -28,7 +28,7 @@ from dphmm.jobs.model.training_users import read_unseen_users
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.leakage import compute_leakage
 from dphmm.mechanisms import EXACT_COLUMN as EXACT_MECHANISMS
-from dphmm.mechanisms.integer_noise import laplace_variance
+from dphmm.mechanisms.discrete_laplace import laplace_variance
 from dphmm.random import Rng, as_random_source
 from dphmm.release.ledger import sum_budgets
 from dphmm.space.states import OUTSIDE, StateSpace

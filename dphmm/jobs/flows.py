@@ -40,8 +40,8 @@ from dphmm.formatting import Result, describe_ratio_bound, exported, void_guaran
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.input_data import Data, DataLike, Dropped, UserBlock, iterate_blocks
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
-from dphmm.mechanisms.exact import Rational, parse_rational
-from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE, CountNoise
+from dphmm.mechanisms.discrete_laplace import MAX_NOISE_SCALE, CountNoise
+from dphmm.mechanisms.exact_sampling import Rational, parse_rational
 from dphmm.random import Rng, as_random_source
 from dphmm.validation import Interval, check_arguments
 from dphmm.writers.flows import FlowRows

@@ -13,7 +13,8 @@ import numpy as np
 
 from dphmm.errors import ConfigurationError, EmptyDataError, InvalidInputError
 from dphmm.readers import ReadResult, read, recognise
-from dphmm.readers import table as parquet
+from dphmm.readers import fix_tables as parquet
+from dphmm.readers.fix_tables import ParquetFixes, count_parquet_rows
 from dphmm.readers.fixes import (
     Fixes,
     ReadOptions,
@@ -25,7 +26,6 @@ from dphmm.readers.fixes import (
 from dphmm.readers.fixes_on_disk import FixesOnDisk
 from dphmm.readers.frames import SOURCE, is_frame, read_frame
 from dphmm.readers.instants import Instants
-from dphmm.readers.table import ParquetFixes, count_parquet_rows
 from dphmm.space import OUTSIDE, StateSpace, Trajectory
 from dphmm.space.fix_quality import Region
 from dphmm.validation import check_arguments, declare_setting
@@ -361,8 +361,8 @@ class Data:
     ) -> Iterator[Trajectory]:
         """Iterate over the selected trajectories, with one path in memory at a time.
 
-        A Parquet file with user names and more than `dphmm.readers.table.MAX_FIXES` fixes, in any order, is read once
-        and gathered in a temporary file, with the fixes of a few users in memory at a time. See
+        A Parquet file with user names and more than `dphmm.readers.fix_tables.MAX_FIXES` fixes, in any order, is read
+        once and gathered in a temporary file, with the fixes of a few users in memory at a time. See
         `dphmm.readers.fixes_on_disk.FixesOnDisk`.
 
         Parameters

@@ -49,9 +49,9 @@ from dphmm.landmarks import (
 from dphmm.landmarks.budget_schemes import Change, Rate
 from dphmm.landmarks.noisy_series import DEFAULT_SPACING_KM
 from dphmm.landmarks.stays import StayMinutes, StayRadius, UtcOffset
-from dphmm.leakage.loss_function import read_numbers
-from dphmm.leakage.over_time import sum_budgets_upwards
-from dphmm.mechanisms.exact import Rational
+from dphmm.leakage.input_files import read_numbers
+from dphmm.leakage.stream_leakage import sum_budgets_upwards
+from dphmm.mechanisms.exact_sampling import Rational
 from dphmm.model import reverse_by_step
 from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings

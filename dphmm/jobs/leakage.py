@@ -28,7 +28,7 @@ from dphmm.leakage import (
     compute_population_leakage,
     shared_budget,
 )
-from dphmm.leakage.over_time import apply_to_users, as_budgets, as_loss_functions, sum_budgets_upwards
+from dphmm.leakage.stream_leakage import apply_to_users, as_budgets, as_loss_functions, sum_budgets_upwards
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import reverse_steps
 from dphmm.tables.values import shorten_repr

@@ -26,8 +26,8 @@ from dphmm.errors import (
     LandmarkError,
     TimeOrderError,
 )
-from dphmm.leakage.over_time import as_budgets
-from dphmm.mechanisms.exact import parse_rational
+from dphmm.leakage.stream_leakage import as_budgets
+from dphmm.mechanisms.exact_sampling import parse_rational
 from dphmm.random import Rng, as_random_source
 from dphmm.validation import Interval, NoiseEpsilon, check_arguments
 

@@ -18,10 +18,9 @@ from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import SensitivityHull
 from dphmm.landmarks.budget_schemes import Adaptive, LandmarkBudget
 from dphmm.mechanisms import LatticeKNormMechanism, PlanarLaplaceMechanism
-from dphmm.mechanisms.exact import Rational, parse_rational
-from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE
+from dphmm.mechanisms.discrete_laplace import MAX_NOISE_SCALE, sample_discrete_laplace
+from dphmm.mechanisms.exact_sampling import Rational, parse_rational
 from dphmm.mechanisms.lattice import STEP_LIMIT, Spacing
-from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
 from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.mechanisms.registry import MechanismLike, is_exact_mechanism
 from dphmm.random import Rng, as_random_source

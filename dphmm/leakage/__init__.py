@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dphmm.leakage.budget import SharedBudget, constant_budget, exact_budgets, shared_budget
 from dphmm.leakage.loss_function import LossFunction, Supremum, loss, smooth, supremum
-from dphmm.leakage.over_time import (
+from dphmm.leakage.stream_leakage import (
     Leakage,
     PopulationLeakage,
     Stream,

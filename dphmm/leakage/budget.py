@@ -18,7 +18,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.errors import CorrelationTooStrongError
 from dphmm.leakage.loss_function import Knowledge, LossFunction
-from dphmm.leakage.over_time import apply_to_users, as_loss_functions
+from dphmm.leakage.stream_leakage import apply_to_users, as_loss_functions
 from dphmm.validation import Epsilon, PositiveInt, check_arguments
 
 # Budgets aim at this fraction of α, so that rounding does not raise leakage above α.

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import IntArray
-from dphmm.mechanisms.exact import compute_exp, count_integer_digits, make_decimal_context
+from dphmm.mechanisms.exact_sampling import compute_exp, count_integer_digits, make_decimal_context
 from dphmm.random import RandomSource
 
 Words = npt.NDArray[np.uint32]

@@ -18,9 +18,9 @@ from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.geometry.span import compute_max_abs, exact_product
 from dphmm.mechanisms.base import Mechanism, PlanarLaw, SampleSize
-from dphmm.mechanisms.exact import Rational, compute_exp_of_negative, make_decimal_context, parse_rational
+from dphmm.mechanisms.exact_sampling import Rational, compute_exp_of_negative, make_decimal_context, parse_rational
 from dphmm.mechanisms.lattice_noise import LatticeNoise
-from dphmm.mechanisms.lattice_sum import LatticeSum, Sublattice, list_half_sail_edges
+from dphmm.mechanisms.lattice_normalizer import LatticeSum, Sublattice, list_half_sail_edges
 from dphmm.random import RandomSource, Rng, as_random_source
 from dphmm.tolerances import RELATIVE_TOLERANCE
 from dphmm.validation import Integers, check_arguments
@@ -153,7 +153,7 @@ _ROW_BLOCK = 1 << 14
 # Number of heights (vectors times forms) in a block, for the same reason.
 _MAX_HEIGHTS = 1 << 18
 
-# Maximum number of digits: the time of `dphmm.mechanisms.exact.compute_exp_of_negative` grows faster than linearly.
+# Maximum number of digits: `dphmm.mechanisms.exact_sampling.compute_exp_of_negative` takes more than linear time.
 _MAX_DIGITS = 10_000
 
 # Largest ratio of the hull's coordinates to epsilon: noise then exceeds 64 bits with probability below ``exp(-10**5)``.

@@ -1,12 +1,12 @@
 """Exact sampling of discrete K-norm noise: an edge of a sail, and counts along it.
 
-The non-zero lattice points lie along the edges of sails (`dphmm.mechanisms.lattice_sum`), each with a unique
+The non-zero lattice points lie along the edges of sails (`dphmm.mechanisms.lattice_normalizer`), each with a unique
 representation ``± ((1 + a) start + k step + b end)``. The weight ``exp(-decay ‖z‖)`` is a product of one factor for the
 edge and one each for the counts a, k and b. Therefore a sample consists of independent samples: the origin or an edge
 with a sign, by the exact sums of their weights; a and b, geometric counts with the rates ``decay ‖start‖`` and ``decay
 ‖end‖``; and k, a count with the rate ``decay ‖step‖``, which may be negative, truncated at the number of steps. Nothing
 is rejected, for any decay, and each part has exactly its distribution: see `dphmm.mechanisms.inversion_sampling` for
-many samples and `dphmm.mechanisms.exact` for one. (Weights below ``exp(-10**18)`` are treated as zero.)
+many samples and `dphmm.mechanisms.exact_sampling` for one. (Weights below ``exp(-10**18)`` are treated as zero.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from math import gcd
 from typing import Any
 
@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import IntArray
-from dphmm.mechanisms.exact import RandomBits, sample_geometric, sample_truncated_geometric
+from dphmm.mechanisms.exact_sampling import RandomBits, sample_geometric, sample_truncated_geometric
 from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, build_choice_thresholds
-from dphmm.mechanisms.lattice_sum import LatticeSum
+from dphmm.mechanisms.lattice_normalizer import LatticeSum
 from dphmm.random import RandomSource
 
 # In units of ``2**-64``: the error of weights in doubles is a thousandth of this share of their sum.
@@ -172,19 +172,3 @@ class LatticeNoise:
                 column += b * across
             points[:, middle - start :] *= -1
             out[order[start:end]] = points.T
-
-
-def sample_discrete_laplace(decay: Fraction, count: int, source: RandomSource) -> IntArray:
-    """Sample ``count`` integers with probability exactly proportional to ``exp(-decay |x|)``.
-
-    This is discrete Laplace noise: added to an integer query of sensitivity ``D`` it provides
-    ``D * decay``-differential privacy. It is the lattice noise of the line, the only edge of
-    which leads from 1 by steps of 1.
-    """
-    return _build_line_noise(decay).draw(count, source)[:, 0]
-
-
-@lru_cache(maxsize=64)
-def _build_line_noise(decay: Fraction) -> LatticeNoise:
-    # A stream samples one number at a time, nearly always with the same few decays.
-    return LatticeNoise(LatticeSum(1, ()), decay, np.ones((1, 1), dtype=object))

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats, as_integers, as_points, check_budget
 from dphmm.errors import CoordinateError, GuaranteeError, InvalidInputError, PolicyError, import_library
 from dphmm.mechanisms.base import Mechanism, SampleSize, Table
-from dphmm.mechanisms.exact import make_decimal_context
+from dphmm.mechanisms.exact_sampling import make_decimal_context
 from dphmm.random import RandomSource, Rng, as_random_source
 from dphmm.validation import check_arguments
 

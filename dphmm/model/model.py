@@ -23,10 +23,10 @@ from dphmm.errors import (
     StateError,
     StochasticError,
 )
-from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.model.multi_step import Gap, LimitDistributions, Powers, build_homogeneous_gap
 from dphmm.model.observed_moves import MoveCounts, StateSequence, check_states, count_pairs, extract_moves
 from dphmm.model.outside_states import OutsideStates
+from dphmm.model.radius_factors import CalibratedRadii
 from dphmm.model.time_classes import TimeClasses
 from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperator
 from dphmm.space.states import StateSpace
@@ -456,7 +456,7 @@ class MarkovModel:
         Parameters
         ----------
         radii
-            The factors; see `dphmm.model.radius_calibration.compute_calibrated_radii`. None removes them.
+            The factors; see `dphmm.model.conformal_radii.compute_calibrated_radii`. None removes them.
 
         Returns
         -------

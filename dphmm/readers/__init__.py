@@ -2,12 +2,12 @@
 
 from dphmm.readers.conformance import check_reader
 from dphmm.readers.fetch import DATA_SETS, fetch_data
+from dphmm.readers.fix_tables import read_places
 from dphmm.readers.fixes import ReadResult
 from dphmm.readers.formats import FORMATS, Reader, register_reader
 from dphmm.readers.frames import read_frame
 from dphmm.readers.reading import read
 from dphmm.readers.recognition import recognise
-from dphmm.readers.table import read_places
 
 __all__ = [
     "DATA_SETS",

@@ -11,10 +11,10 @@ import numpy as np
 import shapely
 
 from dphmm.errors import DataFileError, EmptyDataError, InvalidInputError, import_library
-from dphmm.readers.columns import MAX_MICROSECONDS, build_fixes, resolve, warn_of_trips, warn_of_unit
+from dphmm.readers.column_conversion import MAX_MICROSECONDS, build_fixes, resolve, warn_of_trips, warn_of_unit
+from dphmm.readers.fix_tables import extract_arrow_cells
 from dphmm.readers.fixes import Fixes, ReadOptions, ReadResult, build_trajectories
 from dphmm.readers.instants import UNITS, Instants
-from dphmm.readers.table import extract_arrow_cells
 from dphmm.space.fix_quality import Region
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.table import TRIPS, find_column

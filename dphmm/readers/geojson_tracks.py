@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from dphmm.errors import DataFileError
-from dphmm.readers.columns import Rows, collect, resolve, warn_of_times
+from dphmm.readers.column_conversion import Rows, collect, resolve, warn_of_times
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.xml_tracks import get_activity
 from dphmm.space.trajectory import SENSORS

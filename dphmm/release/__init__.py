@@ -3,16 +3,16 @@
 A step predicts the belief, restricts and repairs the policy graph, samples a release and updates the belief.
 """
 
-from dphmm.release.budget_limits import Limits
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.filter_state import FilterState
 from dphmm.release.ledger import Ledger
 from dphmm.release.planning import StepPlan
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import Session
+from dphmm.release.session_limits import Limits
 from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import StoredSession, Terms
 from dphmm.release.settings import Schedule
+from dphmm.release.state_between_steps import FilterState
 from dphmm.release.trajectory import (
     FixFilter,
     RecordedReleaseStream,

@@ -11,9 +11,9 @@ import numpy as np
 from dphmm.arrays import BoolArray, IntArray, as_floats, check_budget
 from dphmm.errors import BudgetError
 from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.exact import parse_rational
+from dphmm.mechanisms.exact_sampling import parse_rational
+from dphmm.release.measured_values import Query
 from dphmm.release.planning import Edges, Planner, StepPlan
-from dphmm.release.query import Query
 
 
 def split_epsilon(epsilon: float | Sequence[float] | None, defaults: Sequence[float]) -> list[float]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events.cap_budget import Cap
 from dphmm.geometry.sensitivity_hull import Membership
-from dphmm.mechanisms.exact import Rational, parse_rational
+from dphmm.mechanisms.exact_sampling import Rational, parse_rational
 from dphmm.mechanisms.noise_tables import MAX_TABLE_LOCATIONS
 from dphmm.mechanisms.registry import TABLE_MECHANISMS, MechanismLike, is_exact_mechanism, resolve_mechanism
 from dphmm.model.model import MarkovModel

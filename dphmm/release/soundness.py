@@ -26,7 +26,7 @@ from dphmm.mechanisms.base import Mechanism, Table
 from dphmm.mechanisms.conformance import NUM_LATER_DRAWS, NUM_SAMPLES, check_mechanism, check_origin
 from dphmm.mechanisms.noise_tables import ROW_WEIGHT
 from dphmm.mechanisms.registry import MECHANISMS, translate_mechanism_errors
-from dphmm.model.belief import Belief
+from dphmm.model.belief_update import Belief
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.planning import StepPlan
 from dphmm.release.soundness_neighbours import StateNeighbours

@@ -14,11 +14,11 @@ import numpy as np
 
 from dphmm import errors
 from dphmm.arrays import BoolArray, FloatArray, IntArray, check_epsilon
-from dphmm.release.budget_limits import Limits
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import Session, check_time_order, get_slot
+from dphmm.release.session_limits import Limits
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import StoredSession
 from dphmm.release.settings import Outside

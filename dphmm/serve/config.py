@@ -23,9 +23,9 @@ from dphmm.errors import ConfigurationError, DphmmError, PolicyError
 from dphmm.jobs.region_map import COAST
 from dphmm.plots.webmap import parse_tile_host
 from dphmm.policy.lengths import parse_length
-from dphmm.release.budget_limits import Limits
 from dphmm.release.database_backends import is_server
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.session_limits import Limits
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.space.fix_quality import MAX_ACCURACY_M
 from dphmm.tables.json_toml import find_first_flaw, read_keys
@@ -224,7 +224,7 @@ class Recipient(_StrictModel):
         Users of whom releases are sent. Defaults to all users.
     precision : str, optional
         A length such as ``5km``: the recipient is sent the centres of square cells of this side, see
-        `dphmm.serve.precision`.
+        `dphmm.serve.rounded_messages`.
     content : str
         ``"location"``; or ``"zone"``, the name of the zone that contains the estimate (``"away"`` if no zone does),
         instead of any location. Zones can be sent to webhooks and MQTT.

@@ -25,16 +25,16 @@ from starlette.routing import Route
 import dphmm
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionMismatchError
 from dphmm.serve import incoming_messages, page
-from dphmm.serve.authentication import (
+from dphmm.serve.broker import Listener, SharedListener, Shares
+from dphmm.serve.config import HEADER_VALUE_RULE, Recipient, RelayConfig
+from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, Senders, TrueLocationForwarder, cancel_tasks, open_senders
+from dphmm.serve.device_authentication import (
     find_basic_device,
     find_bearer_device,
     find_gpslogger_device,
     find_osmand_device,
     find_webhook_device,
 )
-from dphmm.serve.broker import Listener, SharedListener, Shares
-from dphmm.serve.config import HEADER_VALUE_RULE, Recipient, RelayConfig
-from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, Senders, TrueLocationForwarder, cancel_tasks, open_senders
 from dphmm.serve.devices_and_recipients import Source
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.requests import (

@@ -28,9 +28,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dphmm.errors import DphmmError, MissingDependencyError
-from dphmm.jobs.explore.examples import PaperExample, build_examples
+from dphmm.jobs.explore.explored_user import NUM_STEPS, NumSteps
 from dphmm.jobs.explore.explorer import Explorer
-from dphmm.jobs.explore.users import NUM_STEPS, NumSteps
+from dphmm.jobs.explore.paper_example import PaperExample, build_examples
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.loading import Model
 from dphmm.plots.basemap import (

@@ -30,7 +30,7 @@ from dphmm.release.database_backends import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import migrate_store
 from dphmm.serve.config import RelayConfig
-from dphmm.serve.supervision import feed_watchdog, get_watchdog_interval, notify, notify_reloading
+from dphmm.serve.systemd import feed_watchdog, get_watchdog_interval, notify, notify_reloading
 from dphmm.validation import Integers, check_arguments
 
 try:

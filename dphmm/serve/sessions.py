@@ -41,8 +41,8 @@ from dphmm.serve.incoming_messages import Fix, Received, to_seconds
 from dphmm.serve.login_table import LoginTable
 from dphmm.serve.map_adversary import build_map_model
 from dphmm.serve.outgoing_messages import Message
-from dphmm.serve.precision import PrecisionGrid
 from dphmm.serve.recipient_tables import FOREVER, Lease, RecipientState, RecipientTables
+from dphmm.serve.rounded_messages import PrecisionGrid
 from dphmm.space.fix_quality import INACCURATE, REASONS, find_refused, select_most_accurate
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json

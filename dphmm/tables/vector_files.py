@@ -27,10 +27,10 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import DataFileError, check_installed, import_library
+from dphmm.tables.file_signatures import identify
 from dphmm.tables.json_toml import parse_json, read_json
 from dphmm.tables.output import check_output
 from dphmm.tables.parquet_files import PARQUET_SUFFIXES, Metadata, OpenParquet
-from dphmm.tables.recognition import identify
 from dphmm.tables.source import Allowance, Document, convert_read_errors, get_suffix, read_document
 from dphmm.tables.sqlite_files import check_schema
 from dphmm.tables.values import shorten, shorten_message

@@ -13,7 +13,7 @@ from scipy.special import digamma, gammaln
 from dphmm import counts
 from dphmm.counts.map_estimate import build_first_distribution, compute_occupancy
 from dphmm.counts.noisy_stream import as_transition
-from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
+from dphmm.mechanisms.discrete_laplace import sample_discrete_laplace
 from dphmm.random import as_random_source
 from scripts.benchmarks.report import Report
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from dphmm import read
 from dphmm.jobs.input_data import Data
-from dphmm.readers import data_sets, table
+from dphmm.readers import delimited_data_sets, fix_tables
 from scripts.benchmarks.report import ROOT, Report, time_median
 
 
@@ -41,8 +41,8 @@ def run(report: Report, options: argparse.Namespace) -> None:
         beside = {}
         if path.suffix != ".csv":
             with (
-                mock.patch.object(data_sets, "_parse_geolife_block", refuse),
-                mock.patch.object(data_sets, "_parse_checkin_block", refuse),
+                mock.patch.object(delimited_data_sets, "_parse_geolife_block", refuse),
+                mock.patch.object(delimited_data_sets, "_parse_checkin_block", refuse),
             ):
                 beside["line by line"] = points / time_median(again, 1, time.process_time)
         report.row(f"{path.name}, {points:,} points", quick, "points/s", beside)
@@ -94,7 +94,7 @@ def read_users(folder: str, order: str, small: bool) -> list[float]:
     """Return wall and processor seconds until the first and the last user."""
     wall, processor = time.perf_counter(), time.process_time()
     first: list[float] = []
-    with mock.patch.object(table, "MAX_FIXES", 10_000 if small else table.MAX_FIXES):
+    with mock.patch.object(fix_tables, "MAX_FIXES", 10_000 if small else fix_tables.MAX_FIXES):
         for _ in Data((str(Path(folder, f"{order}.parquet")),)).stream_by_path(lambda _: None):
             first = first or [time.perf_counter() - wall, time.process_time() - processor]
     return [*first, time.perf_counter() - wall, time.process_time() - processor]

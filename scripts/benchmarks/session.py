@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from dphmm.release.budget_limits import Limits
 from dphmm.release.session import Session
+from dphmm.release.session_limits import Limits
 from scripts.benchmarks.report import Report, time_once
 from scripts.benchmarks.town import make_releaser
 

@@ -39,8 +39,8 @@ from dphmm.jobs.model.training_users import find_training_users
 from dphmm.jobs.release.release import release_live
 from dphmm.jobs.release.stored import export_sessions, read_released, replay
 from dphmm.leakage import LossFunction
-from dphmm.leakage.loss_function import read_budgets, read_matrix, read_numbers
-from dphmm.model.belief import Belief
+from dphmm.leakage.input_files import read_budgets, read_matrix, read_numbers
+from dphmm.model.belief_update import Belief
 from dphmm.plots.basemap import read_basemap
 from dphmm.plots.canvas import create_figure
 from dphmm.plots.maps import draw_basemap
@@ -49,9 +49,9 @@ from dphmm.plots.webmap import build_web_map
 from dphmm.policy.zones import find_categories
 from dphmm.readers import read_places
 from dphmm.readers.fetch import fetch_data
+from dphmm.readers.fix_tables import ParquetFixes
 from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.reading import read_recording
-from dphmm.readers.table import ParquetFixes
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_terms import Terms
 from dphmm.serve import incoming_messages

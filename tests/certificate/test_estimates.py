@@ -20,7 +20,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.events import Cap
-from dphmm.model.calibrated_radii import CalibratedRadii
+from dphmm.model.radius_factors import CalibratedRadii
 from dphmm.model.time_classes import TimeClasses
 from dphmm.release.settings import Schedule
 from dphmm.space import Grid, Places, Streets
@@ -36,7 +36,7 @@ from tests.certificate.certificates import (
     load_verifier,
     publish_path,
 )
-from tests.certificate.test_caps import build_outside_model
+from tests.certificate.test_cap_witness import build_outside_model
 from tests.sizes import choose_count
 
 TAMPERINGS = Tamperings()

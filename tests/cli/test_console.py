@@ -25,8 +25,8 @@ from dphmm.cli.console import (
     show_log_messages,
 )
 from dphmm.jobs.input_data import Dropped
-from dphmm.release.budget_limits import Limits
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.session_limits import Limits
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import Terms
 

@@ -52,7 +52,7 @@ def test_answers_contain_only_columns(world, run):
 
 
 def _collect_answers(run, *lines, options=()):
-    """Return the answers to the lines. The command never fails because of them, and only a seed causes a warning."""
+    """Return the answers to the lines, which cause no error. Only a seed causes a warning."""
     result = run(*STREAM, *options, stdin=b"".join(x if isinstance(x, bytes) else x.encode() + b"\n" for x in lines))
     assert (result.exit_code, bool(result.stderr)) == (0, "--seed" in options)
     rows = [json.loads(line) for line in result.stdout.splitlines()]

@@ -605,7 +605,7 @@ def test_large_parquet_of_a_registered_reader_is_not_gathered_as_a_table(fleet, 
             del document
             return EXPECTED[:1]
 
-    monkeypatch.setattr("dphmm.readers.table.MAX_FIXES", 1)
+    monkeypatch.setattr("dphmm.readers.fix_tables.MAX_FIXES", 1)
     path = tmp_path / "a.parquet"
     columns = {"user": ["bob"] * 3, "time": np.arange(3).astype("M8[us]"), "lat": np.ones(3), "lon": np.ones(3)}
     parquet.write_table(pyarrow.table(columns), path)

@@ -24,7 +24,7 @@ from dphmm.flows.noisy_tables import (
     split_budget_by_level,
 )
 from dphmm.flows.tables import Table, label_time_classes, parse_time_classes
-from dphmm.mechanisms.integer_noise import CountNoise, bound_laplace_noise
+from dphmm.mechanisms.discrete_laplace import CountNoise, bound_laplace_noise
 from dphmm.random import as_random_source
 from dphmm.space import Grid
 from tests.documents import ROOT

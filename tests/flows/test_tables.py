@@ -12,7 +12,7 @@ from dphmm.flows import Areas, FlowSettings
 from dphmm.flows.areas import Visits
 from dphmm.flows.noisy_tables import Family, Precision, _get_labels
 from dphmm.flows.tables import Events, Table, derive_events, select_bounded
-from dphmm.mechanisms.integer_noise import bound_laplace_noise
+from dphmm.mechanisms.discrete_laplace import bound_laplace_noise
 from dphmm.space import Grid
 
 AREAS = Areas.from_space(Grid.over((45.0, -30.0, 45.03, -29.96), 1.0), block=2)

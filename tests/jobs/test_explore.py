@@ -18,9 +18,9 @@ from dphmm.cli import main
 from dphmm.cli.shared_options import build_settings
 from dphmm.errors import ConfigurationError, DataFileError, DphmmError, InvalidInputError
 from dphmm.jobs import AuditTarget, Constraint, Data, audit_policy, compare_uses, learn, sample_users
+from dphmm.jobs.explore.explored_user import ExploredUser, sample_user, select_user
 from dphmm.jobs.explore.explorer import MAX_EDGE_STATES, Explorer
-from dphmm.jobs.explore.fields import DEFAULT_FIELDS, parse_fields
-from dphmm.jobs.explore.users import ExploredUser, sample_user, select_user
+from dphmm.jobs.explore.typed_settings import DEFAULT_FIELDS, parse_fields
 from dphmm.jobs.release.stored import read_released
 from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.expression import parse_policy

@@ -10,7 +10,7 @@ from math import sqrt
 
 import pytest
 
-from dphmm.jobs.explore.examples import build_examples
+from dphmm.jobs.explore.paper_example import build_examples
 from dphmm.serve.page import STATIC
 
 F = {1: (1, 0), 2: (2, 1), 3: (3, 0), 4: (0, 1), 5: (4, 2), 6: (1, 2)}

@@ -18,8 +18,8 @@ from dphmm.jobs import flows, plan_flows
 from dphmm.jobs.batch.workers import Processes
 from dphmm.jobs.flows import build_tables
 from dphmm.jobs.input_data import Data
-from dphmm.mechanisms import integer_noise
-from dphmm.mechanisms.integer_noise import CountNoise, bound_laplace_noise, laplace_variance
+from dphmm.mechanisms import discrete_laplace
+from dphmm.mechanisms.discrete_laplace import CountNoise, bound_laplace_noise, laplace_variance
 from dphmm.random import as_random_source
 from dphmm.space import Grid, Trajectory
 from tests.sizes import choose_count
@@ -53,7 +53,7 @@ class Recorder(list):
 @pytest.fixture
 def recorder(monkeypatch):
     calls = Recorder()
-    monkeypatch.setattr(integer_noise.CountNoise, "add", lambda noise, *parts: calls.add(noise, *parts))
+    monkeypatch.setattr(discrete_laplace.CountNoise, "add", lambda noise, *parts: calls.add(noise, *parts))
     return calls
 
 
@@ -312,7 +312,7 @@ def test_balanced_counts_have_equal_row_and_column_sums():
 def test_rows_are_function_of_noisy_counts(monkeypatch):
     """Two data sets with equal noisy counts give equal rows, whatever their true counts."""
     monkeypatch.setattr(
-        integer_noise.CountNoise,
+        discrete_laplace.CountNoise,
         "add",
         lambda noise, name, counts, _, epsilon: (
             noise.spent.__setitem__(name, epsilon),

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
+from dphmm.hide.nested_squares import Square
 from dphmm.hide.public_recording import build_public_recording
 from dphmm.hide.recording_formats import write_recording
-from dphmm.hide.square import Square
 from dphmm.hide.zone import CELLS, HiddenZone
 from dphmm.hide.zone_inference import ADVERSARIES
 from dphmm.jobs.hide.hide import hide

@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from dphmm.mechanisms import inversion_sampling as thresholds
-from dphmm.mechanisms.exact import compute_exp_of_negative, make_decimal_context
+from dphmm.mechanisms.exact_sampling import compute_exp_of_negative, make_decimal_context
 from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, build_choice_thresholds
 from dphmm.random import RandomSource, as_random_source
 

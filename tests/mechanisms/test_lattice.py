@@ -19,7 +19,7 @@ from dphmm import compilation
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms import lattice, lattice_noise
-from dphmm.mechanisms.exact import RandomBits
+from dphmm.mechanisms.exact_sampling import RandomBits
 from dphmm.mechanisms.inversion_sampling import Thresholds
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.random import RandomSource

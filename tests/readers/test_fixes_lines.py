@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import DataFileError
-from dphmm.readers import data_sets
+from dphmm.readers import delimited_data_sets
 from dphmm.readers import fixes as lines
 from dphmm.readers.fixes import Fixes, ReadOptions
 from tests.sizes import choose_count
@@ -41,8 +41,8 @@ timestamps = st.one_of(
 
 def make_plt_parsers(user="u"):
     return (
-        lambda block, source: data_sets._parse_geolife_block(block, source, user),
-        lambda text, collector: data_sets._parse_geolife_line(text, collector, user),
+        lambda block, source: delimited_data_sets._parse_geolife_block(block, source, user),
+        lambda text, collector: delimited_data_sets._parse_geolife_line(text, collector, user),
     )
 
 
@@ -94,7 +94,9 @@ def test_both_forms_of_plt_agree(records, ended):
 )
 def test_both_forms_of_check_ins_agree(records):
     data = "".join(f"{u}\t{day}T{clock}{zone}\t{a}\t{b}\t9\n" for u, a, b, (day, clock), zone in records).encode()
-    fast, slow = parse_both_ways(data, data_sets._parse_checkin_block, data_sets._parse_checkin_line)
+    fast, slow = parse_both_ways(
+        data, delimited_data_sets._parse_checkin_block, delimited_data_sets._parse_checkin_line
+    )
     assert fast == slow
 
 
@@ -126,7 +128,7 @@ def test_valid_blocks_use_array_form():
     parse_block, _ = make_plt_parsers()
     block = parse_block(PLT * 3, "f")
     assert block.times.tolist() == [np.datetime64("2008-10-23T02:53:04", "us").tolist()] * 3
-    block = data_sets._parse_checkin_block(SNAP * 2, "f")
+    block = delimited_data_sets._parse_checkin_block(SNAP * 2, "f")
     assert (block.names, block.owner.tolist()) == (("7",), [0, 0])
 
 
@@ -148,4 +150,4 @@ def test_empty_data_gives_no_fixes():
 def test_compensating_delimiter_errors_raise():
     with pytest.raises(ValueError, match="fields"):
         lines.Fields(b"1,2\n3,4,5,6\n", b",", 3)
-    assert isinstance(data_sets._parse_checkin_block(SNAP, "f"), Fixes)
+    assert isinstance(delimited_data_sets._parse_checkin_block(SNAP, "f"), Fixes)

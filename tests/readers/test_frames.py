@@ -218,7 +218,7 @@ def test_frame_is_accepted_by_jobs():
     "kind", ["texts", "numbers as users", "a zone", "no zone", "epoch", "whole degrees", "texts as degrees"]
 )
 def test_column_parsing_matches_row_parsing(monkeypatch, kind):
-    from dphmm.readers import columns
+    from dphmm.readers import column_conversion
 
     frame = pd.DataFrame({"uid": USERS, "datetime": TIMES, "lat": NORTH, "lng": EAST})
     options = {"time_format": "s", "time_zone": "America/New_York"} if kind == "epoch" else {"time_zone": "+02:00"}
@@ -231,7 +231,7 @@ def test_column_parsing_matches_row_parsing(monkeypatch, kind):
     }
     changed_frame = frame.assign(**changes.get(kind, {}))
     quick = read_frame(changed_frame, **options).trajectories
-    monkeypatch.setattr(columns, "_build_from_arrays", lambda *arguments: None)
+    monkeypatch.setattr(column_conversion, "_build_from_arrays", lambda *arguments: None)
     for trajectory, other in zip(quick, read_frame(changed_frame, **options).trajectories, strict=True):
         assert trajectory.user == other.user
         for name in ("times", "latitude", "longitude"):

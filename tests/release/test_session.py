@@ -24,8 +24,8 @@ from dphmm.errors import (
 from dphmm.events import Cap, Presence
 from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.random import as_random_source
-from dphmm.release.budget_limits import Limits
 from dphmm.release.session import Session
+from dphmm.release.session_limits import Limits
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.settings import Schedule

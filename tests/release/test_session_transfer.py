@@ -30,11 +30,11 @@ from dphmm.jobs import audit_session, region
 from dphmm.jobs.release import stored
 from dphmm.model.model import MarkovModel
 from dphmm.release import database_backends, session_transfer
-from dphmm.release.budget_limits import Limits
 from dphmm.release.database_backends import MIGRATIONS, Migration, PostgresDatabase, get_format
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import sum_budgets
 from dphmm.release.session import Session
+from dphmm.release.session_limits import Limits
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store, migrate_store, plan_migration
 from dphmm.release.settings import Schedule

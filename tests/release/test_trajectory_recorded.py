@@ -17,9 +17,9 @@ from dphmm.errors import (
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.random import as_random_source
-from dphmm.release.budget_limits import Limits
 from dphmm.release.engine import Releaser
 from dphmm.release.session import Session
+from dphmm.release.session_limits import Limits
 from dphmm.release.session_store import SessionStore
 from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, ReleaseStream, release_trajectory
 from dphmm.space import Places, SlottedTrajectory

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from dphmm.jobs.model.loading import load_model
-from dphmm.model.calibrated_radii import CalibratedRadii
+from dphmm.model.radius_factors import CalibratedRadii
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery
 from dphmm.serve.outgoing_messages import Message

@@ -20,10 +20,10 @@ from scipy.ndimage import label
 import dphmm
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import ConfigurationError
-from dphmm.jobs.explore.examples import build_examples
+from dphmm.jobs.explore.explored_user import ExploredUser
 from dphmm.jobs.explore.explorer import Explorer
-from dphmm.jobs.explore.fields import DEFAULT_FIELDS
-from dphmm.jobs.explore.users import ExploredUser
+from dphmm.jobs.explore.paper_example import build_examples
+from dphmm.jobs.explore.typed_settings import DEFAULT_FIELDS
 from dphmm.serve.explore_page import _MAX_PANELS, EXPLORE_TEXTS, make_explore_app
 from dphmm.serve.page import STATIC
 from dphmm.space.states import Places

@@ -37,7 +37,7 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store
 from dphmm.release.settings import Schedule
-from dphmm.serve import RelayConfig, add_device, delivery, prune_relay, rotate_token, server, supervision
+from dphmm.serve import RelayConfig, add_device, delivery, prune_relay, rotate_token, server, systemd
 from dphmm.serve.server import WorkerSupervisor, configure_logging, find_relay, get_lock_path, lock_relay
 from tests.serve.conftest import START, START_S, TOKEN, get_page_token, make_location, serve_relay, wait_for
 from tests.serve.test_delivery import STEP, post
@@ -1027,7 +1027,7 @@ def test_watchdog_is_fed_only_while_the_store_answers(tmp_path, monkeypatch, ans
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
     monkeypatch.setenv("WATCHDOG_PID", "1")
-    assert supervision.get_watchdog_interval() is None, "it concerns another process"
+    assert systemd.get_watchdog_interval() is None, "it concerns another process"
     monkeypatch.delenv("WATCHDOG_PID")
 
     async def ask():
@@ -1040,7 +1040,7 @@ def test_watchdog_is_fed_only_while_the_store_answers(tmp_path, monkeypatch, ans
     async def feed():
         with suppress(TimeoutError):
             async with asyncio.timeout(0.2):
-                await supervision.feed_watchdog(supervision.get_watchdog_interval(), ask)
+                await systemd.feed_watchdog(systemd.get_watchdog_interval(), ask)
 
     asyncio.run(feed())
     with closing(manager):

@@ -19,7 +19,7 @@ from dphmm.jobs import learn, region
 from dphmm.jobs.audit.session import audit_session
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.release.stored import replay
-from dphmm.model.belief import Belief
+from dphmm.model.belief_update import Belief
 from dphmm.policy.protection import exposed_states
 from dphmm.release.drawn_zones import Zones, build_default_zones
 from dphmm.release.engine import ReleaseSettings

@@ -11,7 +11,7 @@ import pytest
 
 from dphmm.errors import InvalidInputError
 from dphmm.jobs.model.loading import load_model
-from dphmm.model.belief import Belief
+from dphmm.model.belief_update import Belief
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import MAIN_QUERY

@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.leakage.loss_function import read_matrix, read_numbers
+from dphmm.leakage.input_files import read_matrix, read_numbers
 from dphmm.model.model import MarkovModel
 from dphmm.readers import read
 from dphmm.tables import Table, max_unpacked, read_document

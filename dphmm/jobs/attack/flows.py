@@ -30,8 +30,8 @@ from dphmm.flows.tables import DAY
 from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
-from dphmm.mechanisms.exact import Rational, parse_rational
-from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
+from dphmm.mechanisms.discrete_laplace import sample_discrete_laplace
+from dphmm.mechanisms.exact_sampling import Rational, parse_rational
 from dphmm.model.time_classes import get_utc_offsets
 from dphmm.random import as_random_source, derive_seed
 from dphmm.space import OUTSIDE, LocalProjection, Trajectory

@@ -16,7 +16,7 @@ from dphmm.errors import ConfigurationError, SingletonConstraintError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.target import AuditTarget, Constraint
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
-from dphmm.mechanisms.exact import Rational
+from dphmm.mechanisms.exact_sampling import Rational
 from dphmm.mechanisms.registry import MechanismLike
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import NoiseScope

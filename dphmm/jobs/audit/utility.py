@@ -23,8 +23,8 @@ from dphmm.jobs.model.synthesis import classify_hours, split_paths
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.stored import UserFile, UserRows, compute_slots, get_user_name, locate_user_releases
 from dphmm.model import MarkovModel
-from dphmm.model.calibrated_radii import COVERAGE, USER_COVERAGE
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon
+from dphmm.model.radius_factors import COVERAGE, USER_COVERAGE
 from dphmm.validation import check_arguments
 from dphmm.writers import ReleaseTable
 

@@ -49,10 +49,10 @@ from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import RESTARTS, select_exposure_rows, summarize_exposure
 from dphmm.jobs.release.guarantees import collect_warnings, summarize_guarantee
-from dphmm.jobs.release.movement import LargerErrors, MovementCheck, UserErrors
-from dphmm.jobs.release.prediction import PredictionCheck, PredictionSummary
-from dphmm.jobs.release.sampling import SamplingSummary, average_users, summarize_sampling
+from dphmm.jobs.release.movement_check import LargerErrors, MovementCheck, UserErrors
+from dphmm.jobs.release.prediction_check import PredictionCheck, PredictionSummary
 from dphmm.jobs.release.stored import UserFile, get_publishable_settings
+from dphmm.jobs.release.window_budget_accuracy import SamplingSummary, average_users, summarize_sampling
 from dphmm.model import MarkovModel
 from dphmm.policy.expression import describe_policy
 from dphmm.policy.isolation_checks import describe_isolated_states

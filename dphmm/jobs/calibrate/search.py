@@ -41,7 +41,7 @@ from dphmm.jobs.attack.tracks import split_track
 from dphmm.jobs.audit.adversaries import HabitModels, LocationHistory
 from dphmm.jobs.calibrate.results import BudgetOutcome, CalibrationTargets, EventLimitResult
 from dphmm.jobs.progress import ProgressCallback
-from dphmm.mechanisms.exact import parse_rational
+from dphmm.mechanisms.exact_sampling import parse_rational
 from dphmm.mechanisms.registry import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel
 from dphmm.release import Releaser, StepPlan

@@ -23,9 +23,8 @@ from dphmm.geometry.sensitivity_hull import Disc, SensitivityHull
 from dphmm.jobs.audit.adversaries import build_habit_model
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.audit.uses import compare_uses, sample_users
-from dphmm.jobs.explore.fields import DEFAULT_FIELDS, ZONES_LAYER, EditedEdges, parse_fields
-from dphmm.jobs.explore.runs import Progress, ReleasedStep, Run, get_audited_mechanism, ignore_progress
-from dphmm.jobs.explore.users import (
+from dphmm.jobs.explore.computed_timesteps import Progress, ReleasedStep, Run, get_audited_mechanism, ignore_progress
+from dphmm.jobs.explore.explored_user import (
     CITY_PREPARATION,
     NUM_STEPS,
     ExploredUser,
@@ -34,6 +33,7 @@ from dphmm.jobs.explore.users import (
     sample_user,
     select_user,
 )
+from dphmm.jobs.explore.typed_settings import DEFAULT_FIELDS, ZONES_LAYER, EditedEdges, parse_fields
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.blank import build_blank_model
 from dphmm.jobs.model.loading import Model, load_model

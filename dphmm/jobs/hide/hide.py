@@ -24,10 +24,10 @@ import numpy.typing as npt
 from dphmm.arrays import IntArray, as_floats, hash_content
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.formatting import Result, format_kilometres
+from dphmm.hide.nested_squares import Square
 from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, check_errors, find_jumps
 from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.recording_points import Points, describe_point, distance_km
-from dphmm.hide.square import Square
 from dphmm.hide.square_size import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, get_min_side_km
 from dphmm.hide.street_inference import MAP_MARGIN_KM, ZoneStreets, infer_candidates
 from dphmm.hide.trip_ends import find_ends, find_far_ends

@@ -28,10 +28,10 @@ from dphmm.jobs.model.region import Choice, prepare_region, select_region
 from dphmm.jobs.model.training_data import CountingRules, TrainingData, count_block
 from dphmm.jobs.model.training_users import get_private_list_path, write_user_list
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
-from dphmm.mechanisms.exact import Rational, parse_rational
+from dphmm.mechanisms.exact_sampling import Rational, parse_rational
+from dphmm.model.conformal_radii import MAX_USERS, MIN_USERS, compute_calibrated_radii
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import create_outside_states
-from dphmm.model.radius_calibration import MAX_USERS, MIN_USERS, compute_calibrated_radii
 from dphmm.model.shrinkage import Extension, ShrunkModel, extend, fit_shrunk_counts
 from dphmm.model.speed_limit import MAX_SPEED_KMH
 from dphmm.model.time_classes import ClassScheme, TimeClasses
@@ -198,9 +198,9 @@ def learn(
     calibrate_radii
         Whether to calibrate the published errors and radii by cross-validation over users, so that radii contain at
         least 90 % of the timesteps of exchangeable users, with each of three scales of noise
-        (`dphmm.model.radius_calibration`).
+        (`dphmm.model.conformal_radii`).
         Provide whole days of the training users, inside and outside the region, if whole days are released. It takes
-        some seconds, up to minutes for `dphmm.model.radius_calibration.MAX_USERS`. Of more users, those with the
+        some seconds, up to minutes for `dphmm.model.conformal_radii.MAX_USERS`. Of more users, those with the
         smallest hashes of their names are simulated. Defaults to true with 20 users or more, if counts are shrunk
         without `min_users` and there is no budget.
     region_map

@@ -17,7 +17,7 @@ from dphmm.counts.noisy_stream import Budget, as_budgets
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.jobs.model.loading import Model
 from dphmm.leakage import LossFunction, exact_budgets, smooth
-from dphmm.leakage.loss_function import read_budgets, read_matrix
+from dphmm.leakage.input_files import read_budgets, read_matrix
 from dphmm.model import MarkovModel, compute_stationary_distribution, reverse, reverse_by_step
 from dphmm.stochastic_matrix import MatrixLike
 from dphmm.tolerances import MAX_SCALE

@@ -26,8 +26,8 @@ import numpy as np
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import BudgetError
 from dphmm.formatting import export_fields, exported
-from dphmm.mechanisms.exact import Rational, parse_rational
-from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE, CountNoise
+from dphmm.mechanisms.discrete_laplace import MAX_NOISE_SCALE, CountNoise
+from dphmm.mechanisms.exact_sampling import Rational, parse_rational
 from dphmm.model import MAX_SPEED_KMH, MarkovModel, RegionKernel, SpeedLimit
 from dphmm.model.observed_moves import Moves, StateSequence, extract_moves
 from dphmm.model.outside_states import OutsideStates, create_outside_states

@@ -15,10 +15,10 @@ import shapely
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, DataFileError, StateError
 from dphmm.jobs.region_map import RegionMap, build_region_map, get_credit, restrict_region
-from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
+from dphmm.mechanisms.discrete_laplace import sample_discrete_laplace
 from dphmm.policy.zones import read_polygons
 from dphmm.random import Rng, as_random_source
-from dphmm.readers.table import read_places
+from dphmm.readers.fix_tables import read_places
 from dphmm.space import Grid, LocalProjection, StateSpace, Trajectory
 from dphmm.space.grid import Box, CellSize, get_preset_box, join_at_date_line, turn_back
 from dphmm.space.streets import SEGMENT_KM, WITHIN_KM, Streets

@@ -36,19 +36,19 @@ from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import SMOOTHED_METRICS, summarize_exposure
 from dphmm.jobs.release.guarantees import Scope, collect_warnings, summarize_guarantee
-from dphmm.jobs.release.movement import LargerErrors, MovementCheck, UserErrors
-from dphmm.jobs.release.prediction import PredictionCheck, PredictionSummary
-from dphmm.jobs.release.sampling import SamplingSummary, summarize_sampling
+from dphmm.jobs.release.movement_check import LargerErrors, MovementCheck, UserErrors
+from dphmm.jobs.release.prediction_check import PredictionCheck, PredictionSummary
 from dphmm.jobs.release.stored import compute_session_hindsight, get_publishable_settings
+from dphmm.jobs.release.window_budget_accuracy import SamplingSummary, summarize_sampling
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import describe_policy
 from dphmm.policy.isolation_checks import describe_isolated_states
 from dphmm.random import Rng
-from dphmm.release.budget_limits import Limits
 from dphmm.release.database_backends import is_server
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account
 from dphmm.release.record import NO_GAIN
+from dphmm.release.session_limits import Limits
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.trajectory import (
     FixFilter,
@@ -119,7 +119,7 @@ class ReleaseResult(Result):
         The releases that the guarantee covers: those of this file, or all of the users' sessions.
     predictions
         The squared distances of releases from the model's predictions, relative to the expected ones; see
-        `dphmm.jobs.release.prediction`. Empty for durable sessions. Public.
+        `dphmm.jobs.release.prediction_check`. Empty for durable sessions. Public.
     user_errors
         The true and the expected errors of each user's estimates. Private.
     """

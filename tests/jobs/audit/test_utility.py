@@ -14,7 +14,7 @@ from dphmm import MarkovModel, ReleaseSettings
 from dphmm.audit.empirical_epsilon import clopper_pearson_interval
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import UsesSettings, audit_utility, release
-from dphmm.model.calibrated_radii import CalibratedRadii
+from dphmm.model.radius_factors import CalibratedRadii
 from dphmm.space import Grid
 from tests import command_line
 

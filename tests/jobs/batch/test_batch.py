@@ -755,7 +755,7 @@ def test_user_in_two_inputs_raises(model_path, walkers_file, tmp_path):
 def test_parquet_file_is_released_in_parts_with_equal_bytes(model_path, trajectories, tmp_path):
     """The number of fixes in memory changes neither the bytes nor the counts of dropped fixes."""
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    from dphmm.readers import table as reader
+    from dphmm.readers import fix_tables as reader
 
     columns = {
         "user_id": np.concatenate([[trajectory.user] * len(trajectory) for trajectory in trajectories]),

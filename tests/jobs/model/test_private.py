@@ -14,7 +14,7 @@ from dphmm.audit import audit_pair
 from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.jobs import fit_private
 from dphmm.jobs.model.private import BoundedCounts, count_leaving
-from dphmm.mechanisms import integer_noise
+from dphmm.mechanisms import discrete_laplace
 from dphmm.model import SpeedLimit, fit_shrunk
 from dphmm.model.observed_moves import Moves, extract_moves
 from dphmm.model.outside_states import create_outside_states
@@ -54,13 +54,13 @@ def test_bound_is_attained_and_exceeded_without_thinning():
 
 @pytest.mark.parametrize(("epsilon", "count"), [("1", 40), ("1/3", 40), (2, 3), ("4000", 40)])
 def test_every_count_gets_noise_and_budgets_sum_to_epsilon(monkeypatch, epsilon, count):
-    samples, real = [], integer_noise.sample_discrete_laplace
+    samples, real = [], discrete_laplace.sample_discrete_laplace
 
     def record(decay, size, source):
         samples.append((decay, size))
         return real(decay, size, source)
 
-    monkeypatch.setattr(integer_noise, "sample_discrete_laplace", record)
+    monkeypatch.setattr(discrete_laplace, "sample_discrete_laplace", record)
     fit_result = fit_private([[0, 1, 1, 5]] * count, GRID, 60, epsilon, 7, 40, rng=1)
     budget = Fraction(epsilon)
     assert sum(fit_result.spent.values()) == fit_result.epsilon == budget
@@ -97,7 +97,7 @@ def test_model_file_is_function_of_noisy_counts(monkeypatch, tmp_path, table):
         size = np.asarray(counts).size
         return np.array(10**6 if table else 30) if name == "users" else pool[name][:size].reshape(np.shape(counts))
 
-    monkeypatch.setattr(integer_noise.CountNoise, "add", add_fixed)
+    monkeypatch.setattr(discrete_laplace.CountNoise, "add", add_fixed)
     files = []
     for number, data in enumerate(([], [[3]], [[0, 1, 1, 5]] * 50, [[11, 10, 11, -1, 2]] * 9)):
         fit_result = fit_private(data, GRID, 60, 1, 7, 40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dphmm.errors import DataFileError
-from dphmm.readers.table import read_places
+from dphmm.readers.fix_tables import read_places
 
 
 @pytest.mark.parametrize("heading", ["name,latitude,longitude", "Label,LAT,lng", "place,lat,lon,note"])

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.jobs import build_blank_model, release
-from dphmm.jobs.release.movement import ERROR_RATE, LargerErrors, MovementCheck, UserErrors
+from dphmm.jobs.release.movement_check import ERROR_RATE, LargerErrors, MovementCheck, UserErrors
 from dphmm.model.outside_states import OutsideStates, find_border_states
 from dphmm.model.path_sampling import PathSampler, sample_paths
 from dphmm.space import Grid, SlottedTrajectory, Trajectory

@@ -16,11 +16,11 @@ import pytest
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.jobs.input_data import Data
 from dphmm.jobs.model.training_users import refuse_training_users
-from dphmm.readers import columns, read
+from dphmm.readers import column_conversion, read
 from dphmm.readers import table as parquet
+from dphmm.readers.fix_tables import ParquetFixes, count_parquet_rows
 from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.reading import read_recording
-from dphmm.readers.table import ParquetFixes, count_parquet_rows
 from dphmm.tables import parquet_files
 from tests.sizes import choose_count
 
@@ -197,7 +197,7 @@ def test_column_parsing_matches_row_parsing(tmp_path, monkeypatch):
         options = {"time_format": "ms"} if kind == "milliseconds" else {}
         quick = read(tmp_path / "a.parquet", **options)
         with monkeypatch.context() as slow:
-            slow.setattr(columns, "_build_from_arrays", lambda *arguments: None)
+            slow.setattr(column_conversion, "_build_from_arrays", lambda *arguments: None)
             assert_equal(quick.trajectories, read(tmp_path / "a.parquet", **options).trajectories)
         zoned = read(tmp_path / "a.parquet", time_zone="+02:00", **options)
         earlier = np.timedelta64(0 if kind in ("a zone", "milliseconds") else 2, "h")
@@ -246,7 +246,7 @@ PEAK = """
 import re, sys
 import pyarrow.parquet
 from dphmm.jobs.input_data import Data
-from dphmm.readers import columns
+from dphmm.readers import column_conversion
 from dphmm.readers import table as parquet
 
 def peak():

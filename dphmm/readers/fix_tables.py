@@ -15,7 +15,7 @@ geometry    ``geometry``, ``geom``, ``the_geom``, ``wkt``: points
 
 `dphmm.tables.ALIASES` lists all of them. Points are well-known text or binary, also in the extended forms of PostGIS
 and in hexadecimal, GeoJSON or, in Parquet, GeoArrow; GeoParquet names their column in its metadata. The caller numbers
-the columns of a CSV without a header from 1. See `dphmm.readers.layouts` for public tables of another layout.
+the columns of a CSV without a header from 1. See `dphmm.readers.tabular_data_sets` for public tables of another layout.
 
 A table without a user column has no user information. In a table with trajectories instead (``traj_id``) each
 trajectory is treated as a separate user, with a warning. Times are ISO 8601 strings or, in Parquet, timestamps. A time
@@ -42,7 +42,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, EmptyDataError, StateError, import_library
-from dphmm.readers.columns import (
+from dphmm.readers.column_conversion import (
     MAX_MICROSECONDS,
     Rows,
     UserIndex,
@@ -56,7 +56,7 @@ from dphmm.readers.columns import (
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.fixes_on_disk import FixesOnDisk
 from dphmm.readers.instants import UNITS
-from dphmm.readers.layouts import (
+from dphmm.readers.tabular_data_sets import (
     FOURSQUARE,
     Layout,
     find_numbered,
@@ -67,8 +67,8 @@ from dphmm.readers.layouts import (
 )
 from dphmm.space.states import Places
 from dphmm.tables import Table
+from dphmm.tables.file_signatures import identify
 from dphmm.tables.parquet_files import PARQUET_MAGIC, PARQUET_SUFFIXES, Metadata, OpenParquet, is_point_type
-from dphmm.tables.recognition import identify
 from dphmm.tables.source import Document, get_suffix
 from dphmm.tables.table import find_column, iterate_csv_rows
 from dphmm.tables.values import parse_number, shorten_message, with_decimal_point
@@ -215,7 +215,7 @@ class ParquetFixes:
 
 
 def extract_arrow_cells(table: Any, names: Mapping[str, str], system: Any, source: str) -> dict[str, Any]:
-    """Return the cells of an Arrow table for `dphmm.readers.columns.build_fixes`.
+    """Return the cells of an Arrow table for `dphmm.readers.column_conversion.build_fixes`.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ def read_table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes
 
 
 def _read_csv_rows(document: Document, options: ReadOptions) -> Rows:
-    """Yield the rows of a CSV file. See `iterate_csv_rows` and `dphmm.readers.layouts`."""
+    """Yield the rows of a CSV file. See `iterate_csv_rows` and `tabular_data_sets`."""
     is_foursquare = FOURSQUARE.match(document.data[: document.data.find(b"\n")]) is not None
     lines = iterate_csv_rows(document, "latin-1" if is_foursquare else "utf-8-sig")
     first, names = next(lines, (1, []))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import BudgetError
-from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE, CountNoise, bound_laplace_noise, laplace_variance
+from dphmm.mechanisms.discrete_laplace import MAX_NOISE_SCALE, CountNoise, bound_laplace_noise, laplace_variance
 from dphmm.random import as_random_source
 
 

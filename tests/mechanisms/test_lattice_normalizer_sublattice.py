@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphmm.mechanisms.lattice_sum import Sublattice
+from dphmm.mechanisms.lattice_normalizer import Sublattice
 
 small = st.integers(-6, 6)
 

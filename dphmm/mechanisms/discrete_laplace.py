@@ -1,8 +1,9 @@
-"""Exact noise for counts with bounded contributions, with an account of its budget."""
+"""Discrete Laplace noise: exact samples, variance, tail, and an account of its budget."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import exp, expm1, log
 
 import numpy as np
@@ -10,11 +11,28 @@ import numpy.typing as npt
 
 from dphmm.arrays import IntArray
 from dphmm.errors import BudgetError
-from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
+from dphmm.mechanisms.lattice_noise import LatticeNoise
+from dphmm.mechanisms.lattice_normalizer import LatticeSum
 from dphmm.random import RandomSource
 
 # Largest scale of noise. Noise then exceeds 64 bits with probability below ``exp(-10**6)``.
 MAX_NOISE_SCALE = 2**42
+
+
+def sample_discrete_laplace(decay: Fraction, count: int, source: RandomSource) -> IntArray:
+    """Sample ``count`` integers with probability exactly proportional to ``exp(-decay |x|)``.
+
+    This is discrete Laplace noise: added to an integer query of sensitivity ``D`` it provides
+    ``D * decay``-differential privacy. It is the lattice noise of the line, the only edge of
+    which leads from 1 by steps of 1.
+    """
+    return _build_line_noise(decay).draw(count, source)[:, 0]
+
+
+@lru_cache(maxsize=64)
+def _build_line_noise(decay: Fraction) -> LatticeNoise:
+    # A stream samples one number at a time, nearly always with the same few decays.
+    return LatticeNoise(LatticeSum(1, ()), decay, np.ones((1, 1), dtype=object))
 
 
 class CountNoise:

@@ -15,8 +15,8 @@ import numpy as np
 import shapely
 
 from dphmm.geometry.measurements import Measurements
+from dphmm.jobs.explore.explored_user import ExploredUser
 from dphmm.jobs.explore.explorer import Explorer
-from dphmm.jobs.explore.users import ExploredUser
 from dphmm.model import MarkovModel
 from dphmm.space.projection import LocalProjection
 from dphmm.space.states import Places
@@ -56,7 +56,7 @@ class PaperExample:
     explorer
         The model and the user.
     settings
-        The fields of one or two settings; see `dphmm.jobs.explore.fields.DEFAULT_FIELDS`.
+        The fields of one or two settings; see `dphmm.jobs.explore.typed_settings.DEFAULT_FIELDS`.
     step
         The timestep, from 0.
     """

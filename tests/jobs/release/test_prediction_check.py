@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.jobs import batch, release
-from dphmm.jobs.release.prediction import ERROR_RATE, MAX_DISTANCE_RATIO, PredictionCheck, PredictionSummary
+from dphmm.jobs.release.prediction_check import ERROR_RATE, MAX_DISTANCE_RATIO, PredictionCheck, PredictionSummary
 from dphmm.release.step_noise import StepNoise
 from dphmm.release.trajectory import release_records
 from dphmm.space import Grid, Trajectory

@@ -21,12 +21,12 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.certificate import CertificateWriter
 from dphmm.certificate.canonical_forms import encode_model
-from dphmm.certificate.caps import encode_probabilities
+from dphmm.certificate.cap_witness import encode_probabilities
 from dphmm.errors import DphmmError, InvalidInputError
 from dphmm.events import Cap
 from dphmm.events.cap_budget import CapTracker
 from dphmm.model.outside_states import create_outside_states
-from dphmm.release.caps import EventCaps
+from dphmm.release.cap_trackers import EventCaps
 from tests.certificate import certificates as whole
 from tests.certificate.capped import (
     TAMPERINGS,

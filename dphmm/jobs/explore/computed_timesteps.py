@@ -12,7 +12,7 @@ from dphmm.audit.policy import BODY_BY_MECHANISM as BODY_BY_AUDITED
 from dphmm.audit.policy import AuditedMechanism, ConstraintAudit, audit_constraint
 from dphmm.caching import BoundedCache
 from dphmm.errors import SingletonConstraintError
-from dphmm.jobs.explore.users import ExploredUser
+from dphmm.jobs.explore.explored_user import ExploredUser
 from dphmm.mechanisms.registry import get_noise_body
 from dphmm.model import Belief, MarkovModel
 from dphmm.policy.protection import Method

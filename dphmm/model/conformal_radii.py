@@ -11,10 +11,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.model.calibrated_radii import COVERAGE, HOURS_SINCE_RELEASE, USER_COVERAGE, USER_SHARE, CalibratedRadii
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import OutsideBelief
 from dphmm.model.point_estimate import expected_distance
+from dphmm.model.radius_factors import COVERAGE, HOURS_SINCE_RELEASE, USER_COVERAGE, USER_SHARE, CalibratedRadii
 from dphmm.model.speed_limit import compute_spacing
 from dphmm.space.trajectory import Trajectory
 

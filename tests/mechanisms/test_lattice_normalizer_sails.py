@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphmm.geometry.sensitivity_hull import SensitivityHull
-from dphmm.mechanisms import lattice_sum as lattice_sum
-from dphmm.mechanisms.exact import compute_exp_of_negative
-from dphmm.mechanisms.lattice_sum import LatticeSum, SailEdge, cross, iterate_sail_edges, list_half_sail_edges
+from dphmm.mechanisms import lattice_normalizer as lattice_sum
+from dphmm.mechanisms.exact_sampling import compute_exp_of_negative
+from dphmm.mechanisms.lattice_normalizer import LatticeSum, SailEdge, cross, iterate_sail_edges, list_half_sail_edges
 from tests.mechanisms.cells import Cone, build_fan
 
 RUNNING_EXAMPLE = [(-4, -1), (1, -1), (3, 0), (4, 1), (-1, 1), (-3, 0)]

@@ -40,8 +40,8 @@ class Layout(NamedTuple):
     has_header
         Whether the first line is a header rather than a row.
     split
-        Function from the cells of a row to its fixes, each in the form of `dphmm.readers.columns.Rows`; it may raise
-        `ValueError`. None if a row is a fix.
+        Function from the cells of a row to its fixes, each in the form of `dphmm.readers.column_conversion.Rows`; it
+        may raise `ValueError`. None if a row is a fix.
     """
 
     columns: Mapping[str, int]

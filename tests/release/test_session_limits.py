@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import BudgetError, BudgetExceededError, InvalidInputError
-from dphmm.release.budget_limits import Limits
 from dphmm.release.ledger import Account, constrained_cost
 from dphmm.release.session import Session
+from dphmm.release.session_limits import Limits
 from tests.release.engines import make_engine
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from dphmm.errors import DataFileError
-from dphmm.leakage.loss_function import read_budgets, read_matrix, read_numbers
+from dphmm.leakage.input_files import read_budgets, read_matrix, read_numbers
 
 MATRIX = np.array([[0.8, 0.2], [0.0, 1.0]])
 
