@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.drawings import budgets, explore, flow_rows, flows, noises, policies, radii, uses
+from scripts.drawings import budgets, explore, flow_rows, flows, noises, policies, radii, streets, uses
 
 FIGURES = {
     "budgets": budgets,
@@ -16,6 +16,7 @@ FIGURES = {
     "noises": noises,
     "policies": policies,
     "radii": radii,
+    "streets": streets,
     "uses": uses,
 }
 

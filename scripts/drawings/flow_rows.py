@@ -22,8 +22,8 @@ from dphmm.flows import Areas, FlowSettings, NoisyTable
 from dphmm.flows.noisy_tables import CELL_LEVEL, Family, build_sum_matrix, get_parts
 from dphmm.flows.tables import Events, count_cells, select_bounded
 from dphmm.jobs.flows import build_tables
-from dphmm.mechanisms.exact import parse_rational
-from dphmm.mechanisms.integer_noise import CountNoise
+from dphmm.mechanisms.discrete_laplace import CountNoise
+from dphmm.mechanisms.exact_sampling import parse_rational
 from dphmm.random import as_random_source
 from scripts.drawings.flows import DATA, SETTINGS, read_tables_and_events
 from scripts.drawings.sheet import write

@@ -26,8 +26,8 @@ from dphmm.flows.tables import Events, Table, concatenate_events, count_cells, s
 from dphmm.jobs import learn, region, synthesize
 from dphmm.jobs.flows import build_tables, extract_block_events
 from dphmm.jobs.input_data import Data, iterate_blocks
-from dphmm.mechanisms.exact import parse_rational
-from dphmm.mechanisms.integer_noise import CountNoise
+from dphmm.mechanisms.discrete_laplace import CountNoise
+from dphmm.mechanisms.exact_sampling import parse_rational
 from dphmm.random import as_random_source
 from scripts.drawings.sheet import save, write
 

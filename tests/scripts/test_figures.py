@@ -29,6 +29,7 @@ CASES = {
     "noises": ([], [], {"noises.csv", "noises.png"}),
     "policies": ([], [], {"policies.csv", "policies.png"}),
     "radii": ([GEOLIFE, CHECKINS], IN_THE_SAMPLE[:5], {"PRIVATE-radii.csv"}),
+    "streets": ([str(SAMPLE.parent / "streets.geojson")], [], {"streets.csv", "one_release.csv"}),
     "uses": ([GEOLIFE, CHECKINS], IN_THE_SAMPLE[:5], {"PRIVATE-uses.csv"}),
 }
 
