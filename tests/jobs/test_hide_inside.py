@@ -212,7 +212,6 @@ def keep_segments(build, kept, *rest):
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [keep_empty_columns, keep_segments])
 def test_broken_variants_are_detected(tmp_path, monkeypatch, broken):
-    module, name = sys.modules[hide.__module__], build_public_recording.__name__
-    monkeypatch.setattr(module, name, partial(broken, build_public_recording))
+    monkeypatch.setattr("dphmm.jobs.hide.removal.build_public_recording", partial(broken, build_public_recording))
     searched = settings(max_examples=300, phases=[Phase.generate], derandomize=True, database=None)
     find(pairs(), lambda case: differs(tmp_path, case), settings=searched)

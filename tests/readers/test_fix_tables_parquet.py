@@ -17,7 +17,7 @@ from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.jobs.input_data import Data
 from dphmm.jobs.model.training_users import refuse_training_users
 from dphmm.readers import column_conversion, read
-from dphmm.readers import table as parquet
+from dphmm.readers import fix_tables as parquet
 from dphmm.readers.fix_tables import ParquetFixes, count_parquet_rows
 from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.reading import read_recording
@@ -247,7 +247,7 @@ import re, sys
 import pyarrow.parquet
 from dphmm.jobs.input_data import Data
 from dphmm.readers import column_conversion
-from dphmm.readers import table as parquet
+from dphmm.readers import fix_tables as parquet
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
