@@ -87,7 +87,7 @@ def test_too_small_loss_is_rejected(monkeypatch):
     """A published port drops states with d = 0 and understates the loss."""
     good = build_leakage_lines({"ann": (STAY, STAY)}, [0.1] * 4)
     assert find_refusal(good) is None
-    monkeypatch.setattr(leakage.over_time, "loss", lambda matrix, alpha: 0.5 * matrix(alpha))
+    monkeypatch.setattr(leakage.stream_leakage, "loss", lambda matrix, alpha: 0.5 * matrix(alpha))
     assert ", but may be larger" in (find_refusal(build_leakage_lines({"ann": (STAY, STAY)}, [0.1] * 4)) or "")
 
 

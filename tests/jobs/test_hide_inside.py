@@ -20,6 +20,7 @@ from dphmm.hide.recording_formats import write_recording
 from dphmm.hide.zone import CELLS, HiddenZone
 from dphmm.hide.zone_inference import ADVERSARIES
 from dphmm.jobs.hide.hide import hide
+from dphmm.jobs.hide.removal import remove_points
 from dphmm.space.trajectory import Recording
 
 HOME = (45.01, -30.01)
@@ -212,6 +213,7 @@ def keep_segments(build, kept, *rest):
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [keep_empty_columns, keep_segments])
 def test_broken_variants_are_detected(tmp_path, monkeypatch, broken):
-    monkeypatch.setattr("dphmm.jobs.hide.removal.build_public_recording", partial(broken, build_public_recording))
+    removal = sys.modules[remove_points.__module__]  # `dphmm.jobs.hide` is the function
+    monkeypatch.setattr(removal, "build_public_recording", partial(broken, build_public_recording))
     searched = settings(max_examples=300, phases=[Phase.generate], derandomize=True, database=None)
     find(pairs(), lambda case: differs(tmp_path, case), settings=searched)
