@@ -17,9 +17,9 @@ from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.model.region import region
 from dphmm.jobs.model.training_users import find_training_users
+from dphmm.model.learning import extend, fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.observed_moves import state_sequence
-from dphmm.model.shrinkage import extend, fit_shrunk
 from dphmm.model.time_classes import TimeClasses
 from dphmm.policy.expression import parse_policy
 from dphmm.space.grid import Grid

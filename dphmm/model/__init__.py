@@ -22,12 +22,12 @@ from dphmm.model.belief_update import Belief
 from dphmm.model.blank_model import region_prior
 from dphmm.model.expectation_maximisation import LearnedModel, learn_from_releases
 from dphmm.model.forward_backward import Filtering, Observations, filter, filter_releases, smooth, smooth_releases
+from dphmm.model.learning import Extension, RegionKernel, ShrunkModel, extend, fit_shrunk
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon, move_probabilities
 from dphmm.model.model import MarkovModel
 from dphmm.model.observed_moves import state_sequence, state_sequences
 from dphmm.model.path_sampling import sample_paths, sample_paths_like
 from dphmm.model.reversal import reverse, reverse_by_step
-from dphmm.model.shrinkage import Extension, RegionKernel, ShrunkModel, extend, fit_shrunk
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
 from dphmm.model.stationary_distribution import compute_stationary_distribution
 from dphmm.model.time_classes import TimeClasses

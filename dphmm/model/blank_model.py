@@ -29,8 +29,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError
+from dphmm.model.learning import RegionKernel
 from dphmm.model.model import MarkovModel
-from dphmm.model.shrinkage import RegionKernel
 from dphmm.model.speed_limit import MAX_SPEED_KMH, Speed, SpeedLimit
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace

@@ -29,8 +29,8 @@ from dphmm.jobs import CalibrationTargets, calibrate
 from dphmm.jobs.attack.tracks import split_track
 from dphmm.jobs.audit.adversaries import HabitModels
 from dphmm.jobs.model.region import region
+from dphmm.model.learning import fit_shrunk
 from dphmm.model.observed_moves import state_sequences
-from dphmm.model.shrinkage import fit_shrunk
 from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.space.grid import Grid

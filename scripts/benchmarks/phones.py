@@ -20,9 +20,9 @@ import numpy as np
 
 from dphmm import ReleaseSettings, read
 from dphmm.jobs.model.region import region
+from dphmm.model.learning import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.observed_moves import state_sequences
-from dphmm.model.shrinkage import fit_shrunk
 from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space.grid import Grid

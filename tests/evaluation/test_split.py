@@ -7,9 +7,9 @@ from dphmm.errors import ConfigurationError
 from dphmm.evaluation.config import EvaluationConfig, parse_config
 from dphmm.evaluation.split import Split, check_policies, make_space, split_users
 from dphmm.jobs.model.training_users import get_private_list_path, write_user_list
+from dphmm.model.learning import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.observed_moves import state_sequence
-from dphmm.model.shrinkage import fit_shrunk
 from dphmm.space.trajectory import Trajectory
 from tests.walkers import make_walker
 

@@ -10,10 +10,10 @@ import pytest
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import InvalidInputError
 from dphmm.model.conformal_radii import FoldErrors, _find_quantile, compute_calibrated_radii
+from dphmm.model.learning import fit_shrunk
 from dphmm.model.observed_moves import state_sequence
 from dphmm.model.outside_states import learn_outside_states
 from dphmm.model.radius_factors import CalibratedRadii
-from dphmm.model.shrinkage import fit_shrunk
 from dphmm.release import release_trajectory
 from dphmm.release.settings import Schedule
 from dphmm.space import Grid, Places, Trajectory

@@ -17,10 +17,10 @@ from dphmm.jobs import learn
 from dphmm.jobs.input_data import Data
 from dphmm.model import Observations, filter_releases, find_release_path, sample_paths, smooth_releases
 from dphmm.model.belief_update import Belief
+from dphmm.model.learning import fit_shrunk
 from dphmm.model.observed_moves import state_sequence
 from dphmm.model.outside_states import OutsideStates, find_border_states, learn_outside_states
 from dphmm.model.point_estimate import Inference, expected_distance
-from dphmm.model.shrinkage import fit_shrunk
 from dphmm.space import Grid, Trajectory
 from tests.sizes import mark_rest_slow
 

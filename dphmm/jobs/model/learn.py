@@ -30,9 +30,9 @@ from dphmm.jobs.model.training_users import get_private_list_path, write_user_li
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.mechanisms.exact_sampling import Rational, parse_rational
 from dphmm.model.conformal_radii import MAX_USERS, MIN_USERS, compute_calibrated_radii
+from dphmm.model.learning import Extension, ShrunkModel, extend, fit_shrunk_counts
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import create_outside_states
-from dphmm.model.shrinkage import Extension, ShrunkModel, extend, fit_shrunk_counts
 from dphmm.model.speed_limit import MAX_SPEED_KMH
 from dphmm.model.time_classes import ClassScheme, TimeClasses
 from dphmm.space import StateSpace, Trajectory

@@ -29,9 +29,9 @@ from dphmm.formatting import export_fields, exported
 from dphmm.mechanisms.discrete_laplace import MAX_NOISE_SCALE, CountNoise
 from dphmm.mechanisms.exact_sampling import Rational, parse_rational
 from dphmm.model import MAX_SPEED_KMH, MarkovModel, RegionKernel, SpeedLimit
+from dphmm.model.learning import UNIFORM_SHARE
 from dphmm.model.observed_moves import Moves, StateSequence, extract_moves
 from dphmm.model.outside_states import OutsideStates, create_outside_states
-from dphmm.model.shrinkage import UNIFORM_SHARE
 from dphmm.random import Rng, as_random_source
 from dphmm.space import Grid, StateSpace
 from dphmm.validation import Integers, PositiveNumber, Seconds, check_arguments

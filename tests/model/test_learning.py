@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dphmm import Grid
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.model import RegionKernel, SpeedLimit, fit_shrunk, state_sequences
-from dphmm.model.shrinkage import CANDIDATE_WEIGHTS, UNIFORM_SHARE
+from dphmm.model.learning import CANDIDATE_WEIGHTS, UNIFORM_SHARE
 from dphmm.space import LocalProjection
 from tests.sizes import choose_count
 

@@ -7,8 +7,8 @@ import pytest
 
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.model import MarkovModel, TimeClasses, extend
-from dphmm.model import shrinkage as extending
-from dphmm.model.shrinkage import _find_parent_weight
+from dphmm.model import learning as extending
+from dphmm.model.learning import _find_parent_weight
 
 HOUR = 3600.0
 HOURS = TimeClasses.from_name("hour", HOUR)
