@@ -30,7 +30,7 @@ from .geometry.measurements import Measurements
 from .geometry.sensitivity_hull import SensitivityHull
 from .mechanisms.lattice import LatticeKNormMechanism
 from .mechanisms.norm_noise import KNormMechanism, LaplaceMechanism, PlanarIsotropicMechanism, PlanarLaplaceMechanism
-from .model.belief_update import Belief
+from .model.belief import Belief
 from .model.model import MarkovModel
 from .policy.expression import parse_policy
 from .policy.graph import PolicyGraph
@@ -42,7 +42,7 @@ from .release.record import PrivateDiagnostics, ReleaseRecord
 from .release.session import Session
 from .release.session_limits import Limits
 from .release.settings import Schedule
-from .release.trajectory import release_trajectory
+from .release.trajectory_release import release_trajectory
 from .serve.explore_page import explore
 from .space.grid import Grid
 from .space.states import Places

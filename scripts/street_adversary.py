@@ -30,7 +30,7 @@ from scipy.stats import beta
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
-from dphmm.hide.nested_squares import Square
+from dphmm.hide.fixed_squares import Square
 from dphmm.hide.square_size import RING_RATIO, choose_square
 from dphmm.hide.street_inference import AHEAD_KM, STREET, ZoneStreets, compute_candidate_posteriors
 from dphmm.hide.zone import Gate, HiddenZone, Stretch

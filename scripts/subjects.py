@@ -42,7 +42,7 @@ LAYERS = ("jobs", "plots", "cli", "writers", "evaluation/figures")
 SHARED = {
     "jobs": {"input_data", "progress", "region_map", "state_sequences"},
     "plots": {"basemap", "canvas", "maps", "webmap"},
-    "cli": {"commands", "exit_codes", "console", "demo", "keys", "session", "shared_options"},
+    "cli": {"commands", "exit_codes", "console", "json_lines", "demo", "keys", "session", "shared_options"},
     "writers": {"formats", "geopackage", "release_table", "summary", "synthetic_paths"},
     "evaluation/figures": {"base", "dphmm"},
 }

@@ -39,7 +39,7 @@ import dphmm.serve as serve
 import dphmm.space as space
 import dphmm.tables as tables
 import dphmm.writers as writers
-from dphmm.events.outputs import make_outputs
+from dphmm.events.output_bounds import make_outputs
 from dphmm.jobs.progress import suppress_progress
 from dphmm.leakage import LossFunction
 from dphmm.tables.street_map import read_street_map

@@ -19,7 +19,7 @@ from dphmm.formatting import Result, exported
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.geometry.sensitivity_hull import Body, Disc, SensitivityHull
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.forward_backward import Beliefs, run_forward_pass
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference

@@ -22,7 +22,7 @@ from dphmm.formatting import Result, export_fields, exported, name_states
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody
 from dphmm.geometry.sensitivity_hull import Body, Disc, SensitivityHull
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import (
     NoiseBodies,

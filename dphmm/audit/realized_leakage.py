@@ -22,7 +22,7 @@ from dphmm.events import Clock, Event, EventOdds, EventText, compute_smoothed_ev
 from dphmm.events.chain_start import make_chain, make_earlier_start, resolve_from_start
 from dphmm.events.product_chain import Chain
 from dphmm.formatting import Result, exported
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser

@@ -40,7 +40,7 @@ from dphmm.model.row_file import RowFile
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import constrained_cost, sum_budgets
-from dphmm.release.planning import StepPlan
+from dphmm.release.step_plan import StepPlan
 from dphmm.threads import run_in_background
 from dphmm.validation import (
     NonNegativeInt,

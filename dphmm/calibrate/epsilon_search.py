@@ -16,7 +16,7 @@ from dphmm.calibrate.simulation import MeanEstimate, iterate_beliefs
 from dphmm.errors import BudgetError, EventError, InvalidInputError
 from dphmm.events import Event, EventOdds, Split
 from dphmm.events.chain_start import make_chain
-from dphmm.events.outputs import OddsBounds
+from dphmm.events.output_bounds import OddsBounds
 from dphmm.mechanisms.base import Mechanism
 from dphmm.release import Releaser, StepPlan
 from dphmm.tolerances import MAX_SCALE, MIN_SCALE

@@ -22,7 +22,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import to_fraction
-from dphmm.release.planning import StepPlan
+from dphmm.release.step_plan import StepPlan
 
 Plain = dict[str, Any]
 FORMAT = 1

@@ -15,10 +15,10 @@ from dphmm.events.automaton import Automaton, Layer
 from dphmm.events.chain_start import make_chain
 from dphmm.mechanisms.registry import TABLE_MECHANISMS
 from dphmm.model.model import MarkovModel
-from dphmm.release.cap_trackers import EventCaps
+from dphmm.release.caps import EventCaps
 from dphmm.release.engine import Releaser
-from dphmm.release.planning import StepPlan
 from dphmm.release.state_between_steps import FilterState
+from dphmm.release.step_plan import StepPlan
 
 
 class CapsWitness:

@@ -13,9 +13,9 @@ from dphmm.certificate.cap_witness import CapsWitness
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, steps_per_day, to_fraction
-from dphmm.release.planning import StepPlan
 from dphmm.release.session_limits import Limits
 from dphmm.release.session_terms import MAIN_QUERY
+from dphmm.release.step_plan import StepPlan
 from dphmm.validation import check_arguments
 
 

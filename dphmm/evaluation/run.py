@@ -31,7 +31,7 @@ from dphmm.jobs.batch.run_folder import Checkpoint, hash_contents
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import canonicalize_policy
 from dphmm.release.engine import Releaser

@@ -25,7 +25,7 @@ from dphmm.events.calendar import Clock
 from dphmm.events.chain_start import EarlierStart, resolve_from_start
 from dphmm.events.event import Event
 from dphmm.events.expression import EventText, parse_event
-from dphmm.events.outputs import OddsBounds, Outputs
+from dphmm.events.output_bounds import OddsBounds, Outputs
 from dphmm.events.product_chain import EventOdds, Split, Transition
 from dphmm.model.transition_operator import log_sum
 from dphmm.space.states import Places, StateSpace

@@ -25,8 +25,8 @@ from scipy.sparse import csr_array
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
+from dphmm.flows.area_hierarchy import round_balanced
 from dphmm.flows.areas import Areas
-from dphmm.flows.forest import round_balanced
 from dphmm.flows.tables import TABLE_TYPES, Table
 from dphmm.mechanisms.discrete_laplace import CountNoise, bound_laplace_noise, laplace_variance
 

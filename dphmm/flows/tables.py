@@ -20,8 +20,8 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import ConfigurationError
+from dphmm.flows.area_hierarchy import Forest
 from dphmm.flows.areas import Areas, Visits
-from dphmm.flows.forest import Forest
 from dphmm.landmarks.stays import compute_daily_overlap
 from dphmm.model.time_classes import TimeClasses, get_utc_offsets
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError
-from dphmm.geometry.span import (
+from dphmm.geometry.exact_linear_algebra import (
     EXACT_FLOATS,
     compute_max_abs,
     exact_determinants,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError, InvalidInputError
-from dphmm.geometry import check_loops
+from dphmm.geometry import soundness_loops
 from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Lower bound on divisors, so that a body without extent has a huge gauge, and the zero vector none.
@@ -155,7 +155,7 @@ class Gauge:
         return self.normals.tobytes() + self.limits.tobytes()
 
 
-@compile_if_hot(check_loops.write_halfspaces)
+@compile_if_hot(soundness_loops.write_halfspaces)
 def _compute_halfspaces(
     cones: FloatArray, scale: float, rounding: float, tolerance: float, normals: FloatArray, limits: FloatArray
 ) -> bool:
@@ -163,8 +163,8 @@ def _compute_halfspaces(
     v = cones[:, 0]
     w = cones[:, 1]
     size = float(np.abs(tips).max(initial=0.0))
-    is_exact = size < check_loops.EXACT_LIMIT and bool((tips == np.rint(tips)).all())
-    blur = 0.0 if is_exact else check_loops.ROUNDING * size
+    is_exact = size < soundness_loops.EXACT_LIMIT and bool((tips == np.rint(tips)).all())
+    blur = 0.0 if is_exact else soundness_loops.ROUNDING * size
     offsets = v[:, 0] * w[:, 1] - v[:, 1] * w[:, 0]
     sign = np.where(offsets > 0.0, 1.0, -1.0)
     normals[:, 0] = (w[:, 1] - v[:, 1]) * sign
@@ -189,8 +189,8 @@ def _build_from_cones(shape: tuple[int, int, int], data: bytes, scale: float, ro
     normals, offsets, across = _compute_facets(cones)
     size = float(np.abs(tips).max(initial=0.0))
     spread = np.abs(normals).sum(axis=1)
-    exact = size < check_loops.EXACT_LIMIT and bool((cones == np.rint(cones)).all())
-    slack = spread * (0.0 if exact else check_loops.ROUNDING * size)
+    exact = size < soundness_loops.EXACT_LIMIT and bool((cones == np.rint(cones)).all())
+    slack = spread * (0.0 if exact else soundness_loops.ROUNDING * size)
     if not (offsets > 0).all():
         raise GuaranteeError(_NO_BODY)
     # Every corner belongs to many cones. Heights of distinct corners over a block of facets at a time bound memory.
@@ -203,7 +203,7 @@ def _build_from_cones(shape: tuple[int, int, int], data: bytes, scale: float, ro
     limits = offsets * (scale * (1 + 2 * RELATIVE_TOLERANCE)) + scale * slack + spread * rounding
     if not len(across):
         return Gauge(normals, limits)
-    flat = np.full(len(across), rounding + check_loops.ROUNDING * scale * size)
+    flat = np.full(len(across), rounding + soundness_loops.ROUNDING * scale * size)
     if exact and rounding == 0.0 and shape[1:] in ((1, 2), (1, 3), (2, 3)):
         across = _find_integer_normals(cones[0])
         flat = np.zeros(len(across))

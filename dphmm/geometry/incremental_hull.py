@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_read_only
 from dphmm.geometry import planar
 from dphmm.geometry.convex_hull import select_outer_points
+from dphmm.geometry.exact_linear_algebra import find_nonzero_rows
 from dphmm.geometry.least_error import (
     compute_error_floor,
     compute_open_bounds,
@@ -24,7 +25,6 @@ from dphmm.geometry.least_error import (
     integrate_ball,
 )
 from dphmm.geometry.sensitivity_hull import SensitivityHull
-from dphmm.geometry.span import find_nonzero_rows
 from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Number of vectors in a block of pairwise comparisons, in arrays of this size squared.

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_points, copy_read_only, make_read_only
 from dphmm.errors import CoordinateError
 from dphmm.geometry import planar
+from dphmm.geometry.exact_linear_algebra import compute_max_abs, select_distinct_rows, to_common_denominator
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, build_growing_body
 from dphmm.geometry.sensitivity_hull import SensitivityHull
-from dphmm.geometry.span import compute_max_abs, select_distinct_rows, to_common_denominator
 from dphmm.tolerances import MAX_SCALE, RELATIVE_TOLERANCE
 from dphmm.validation import Interval, check_arguments
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.compilation import compile_if_hot
+from dphmm.geometry.exact_linear_algebra import exact_product
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.sensitivity_hull import Disc, ExactInequalities, Membership, SensitivityHull
-from dphmm.geometry.span import exact_product
 from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Bodies of at most this number of lattice rows are counted row by row; taller ones by a Fourier transform, the time of

@@ -30,7 +30,7 @@ from dphmm.geometry.convex_hull import (
     select_outer_points,
     select_positive_side,
 )
-from dphmm.geometry.span import (
+from dphmm.geometry.exact_linear_algebra import (
     Span,
     compute_max_abs,
     exact_product,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphmm.errors import ConfigurationError
-from dphmm.hide.nested_squares import MAX_SIDE_KM, Square
+from dphmm.hide.fixed_squares import MAX_SIDE_KM, Square
 from dphmm.hide.street_inference import find_candidates
 from dphmm.hide.zone import HiddenZone
 from dphmm.space.projection import LocalProjection, unwrap_longitudes, wrap_longitude

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.hide.nested_squares import distance_outside
+from dphmm.hide.fixed_squares import distance_outside
 from dphmm.hide.receiver_errors import FIX_ERROR_KM, can_reach
 from dphmm.hide.recording_points import TRIP_GAP, Points, distance_km
 from dphmm.hide.zone import HiddenZone

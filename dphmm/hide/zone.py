@@ -1,6 +1,6 @@
 """Zones around protected locations, and the stretches of a recording in them.
 
-A zone is a square of `dphmm.hide.nested_squares` (the core, which contains the protected location) and a ring around
+A zone is a square of `dphmm.hide.fixed_squares` (the core, which contains the protected location) and a ring around
 it.
 """
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError
-from dphmm.hide.nested_squares import Square, distance_outside, is_near
+from dphmm.hide.fixed_squares import Square, distance_outside, is_near
 from dphmm.model.blank_model import get_kind
 from dphmm.space.grid import Grid
 from dphmm.space.projection import LocalProjection, wrap_longitude

@@ -14,6 +14,7 @@ import numpy as np
 from dphmm.errors import ConfigurationError, EmptyDataError, InvalidInputError
 from dphmm.readers import ReadResult, read, recognise
 from dphmm.readers import fix_tables as parquet
+from dphmm.readers.data_frames import SOURCE, is_frame, read_frame
 from dphmm.readers.fix_tables import ParquetFixes, count_parquet_rows
 from dphmm.readers.fixes import (
     Fixes,
@@ -24,7 +25,6 @@ from dphmm.readers.fixes import (
     parse_user,
 )
 from dphmm.readers.fixes_on_disk import FixesOnDisk
-from dphmm.readers.frames import SOURCE, is_frame, read_frame
 from dphmm.readers.instants import Instants
 from dphmm.space import OUTSIDE, StateSpace, Trajectory
 from dphmm.space.fix_quality import Region

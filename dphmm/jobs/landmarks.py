@@ -55,7 +55,7 @@ from dphmm.mechanisms.exact_sampling import Rational
 from dphmm.model import reverse_by_step
 from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.trajectory import locate_states
+from dphmm.release.trajectory_release import locate_states
 from dphmm.space import OUTSIDE, LocalProjection, Trajectory
 from dphmm.space.grid import Box, check_box
 from dphmm.space.projection import wrap_longitude

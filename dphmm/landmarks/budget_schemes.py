@@ -3,7 +3,7 @@
 A mechanism that spends ``eps_i`` at timestamp ``i`` with independent randomness has landmark privacy ``epsilon`` if for
 every timestamp ``t`` the budgets of ``L ∪ {t}`` sum to at most ``epsilon`` (Katsomallos, Tzompanaki and Kotzinos,
 *Landmark Privacy*, CODASPY 2022, the theorem of its problem section). The theorem assumes data that are independent
-over time; `dphmm.landmarks.leakage` bounds the leakage under correlation.
+over time; `dphmm.landmarks.temporal_loss` bounds the leakage under correlation.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def skip_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: No
 
     At a landmark an approximation replaces the data, such as the last release. The gap itself reveals the landmarks,
     which are public. Under correlation, the neighbouring releases can disclose much about the skipped timestamps: see
-    `dphmm.landmarks.leakage`.
+    `dphmm.landmarks.temporal_loss`.
 
     Parameters
     ----------

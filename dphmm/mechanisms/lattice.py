@@ -14,9 +14,9 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import planar
+from dphmm.geometry.exact_linear_algebra import compute_max_abs, exact_product
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.sensitivity_hull import SensitivityHull
-from dphmm.geometry.span import compute_max_abs, exact_product
 from dphmm.mechanisms.base import Mechanism, PlanarLaw, SampleSize
 from dphmm.mechanisms.exact_sampling import Rational, compute_exp_of_negative, make_decimal_context, parse_rational
 from dphmm.mechanisms.lattice_noise import LatticeNoise

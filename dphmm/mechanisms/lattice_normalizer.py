@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, make_read_only
-from dphmm.geometry.span import exact_product
+from dphmm.geometry.exact_linear_algebra import exact_product
 from dphmm.mechanisms.exact_sampling import compute_exp, count_integer_digits, make_decimal_context
 
 Point = tuple[int, int]

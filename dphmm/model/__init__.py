@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.blank_model import region_prior
 from dphmm.model.expectation_maximisation import LearnedModel, learn_from_releases
 from dphmm.model.forward_backward import Filtering, Observations, filter, filter_releases, smooth, smooth_releases

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, make_read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import OutsideBelief, OutsideStates
 from dphmm.model.row_file import RowFile

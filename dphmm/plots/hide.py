@@ -12,7 +12,7 @@ import numpy as np
 from dphmm.formatting import format_kilometres
 from dphmm.hide.zone import find_gates
 from dphmm.jobs.hide.hide import HideResult
-from dphmm.jobs.hide.place import HiddenPlace
+from dphmm.jobs.hide.protected_location import HiddenPlace
 from dphmm.plots import canvas
 from dphmm.plots.canvas import Axes
 from dphmm.plots.release import draw_ground

@@ -22,7 +22,7 @@ from dphmm.plots.release import ReleaseMap, draw_ground, restrict_to_releases, s
 from dphmm.random import Rng
 from dphmm.release.database_backends import is_store
 from dphmm.release.engine import Releaser
-from dphmm.release.trajectory import release_trajectory
+from dphmm.release.trajectory_release import release_trajectory
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory, round_to_microseconds
 from dphmm.tables import check_output, iso_time, private_name, write_text
 from dphmm.tables.values import replace_surrogates

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_read_only, find_runs, hash_content
 from dphmm.compilation import compile_if_hot
-from dphmm.geometry import check_loops, planar
+from dphmm.geometry import planar, soundness_loops
+from dphmm.geometry.exact_linear_algebra import select_distinct_rows
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, build_origin
 from dphmm.geometry.measurements import Measurements
-from dphmm.geometry.span import select_distinct_rows
 from dphmm.policy.edges import EdgeSet, merge_components, restrict_term
 
 # Up to these sizes all pairwise differences of a group are computed faster than the hull of its points, in the plane
@@ -291,7 +291,7 @@ class CliqueEdges(EdgeSet):
         return _Extents(np.argsort(-radius[class_of], kind="stable"), class_of.ravel(), classes)
 
 
-@compile_if_hot(check_loops.measure_extent)
+@compile_if_hot(soundness_loops.measure_extent)
 def _measure_widths(
     nodes: BoolArray, order: IntArray, places: FloatArray, normals: FloatArray, limits: FloatArray
 ) -> float:
@@ -301,7 +301,7 @@ def _measure_widths(
     new = (y[1:] != y[:-1]).nonzero()[0]
     ends = np.concatenate([[0], new + 1, new, [len(y) - 1]])
     heights = normals[:, 0] * x[ends, None] + normals[:, 1] * y[ends, None]
-    reach = (heights.max(axis=0) - heights.min(axis=0)) / np.maximum(limits, check_loops.MIN_NORM)
+    reach = (heights.max(axis=0) - heights.min(axis=0)) / np.maximum(limits, soundness_loops.MIN_NORM)
     return float(reach.max(initial=0.0))
 
 

@@ -16,8 +16,8 @@ from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import PolicyError
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.policy.graph_text import PREFIX, canonicalize_listed_graph, format_policy_text, is_listed, read_listed
-from dphmm.policy.isolation_checks import refuse_if_empty
 from dphmm.policy.lengths import parse_length
+from dphmm.policy.missing_edges import refuse_if_empty
 from dphmm.policy.zones import (
     PolygonLayer,
     build_categorical_policy,

@@ -30,7 +30,7 @@ from dphmm.policy.component_bodies import (
 )
 from dphmm.policy.component_repair import ComponentRepairProblem, merge_exactly, merge_nearest, merge_sequentially
 from dphmm.policy.graph import PolicyGraph, PolicyLike, convert_policy_and_measurements
-from dphmm.policy.hull_repair import HullProblem, list_candidates
+from dphmm.policy.repair import HullProblem, list_candidates
 from dphmm.policy.repair_effect import RepairEffect
 from dphmm.policy.repair_objective import Objective, build_noise_cost
 from dphmm.validation import NonNegativeInt, check_arguments

@@ -1,11 +1,11 @@
 """Read trajectories from files and data frames. `read` recognises the format."""
 
 from dphmm.readers.conformance import check_reader
+from dphmm.readers.data_frames import read_frame
 from dphmm.readers.fetch import DATA_SETS, fetch_data
 from dphmm.readers.fix_tables import read_places
 from dphmm.readers.fixes import ReadResult
 from dphmm.readers.formats import FORMATS, Reader, register_reader
-from dphmm.readers.frames import read_frame
 from dphmm.readers.reading import read
 from dphmm.readers.recognition import recognise
 

@@ -21,8 +21,8 @@ from dphmm.readers.fit import read_fit_fixes
 from dphmm.readers.fix_tables import TABLE_SUFFIXES, read_table_fixes
 from dphmm.readers.fixes import Fixes, ReadOptions, check_name
 from dphmm.readers.geojson_tracks import read_geojson_fixes, read_json_fixes
+from dphmm.readers.google_timeline import read_timeline_fixes
 from dphmm.readers.owntracks import read_owntracks_fixes
-from dphmm.readers.timeline import read_timeline_fixes
 from dphmm.readers.xml_tracks import read_gpx_fixes, read_kml_fixes, read_tcx_fixes
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.source import Document, get_suffix

@@ -5,7 +5,6 @@ A step predicts the belief, restricts and repairs the policy graph, samples a re
 
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Ledger
-from dphmm.release.planning import StepPlan
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import Session
 from dphmm.release.session_limits import Limits
@@ -13,7 +12,8 @@ from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import StoredSession, Terms
 from dphmm.release.settings import Schedule
 from dphmm.release.state_between_steps import FilterState
-from dphmm.release.trajectory import (
+from dphmm.release.step_plan import StepPlan
+from dphmm.release.trajectory_release import (
     FixFilter,
     RecordedReleaseStream,
     ReleaseStream,

@@ -26,7 +26,7 @@ import numpy as np
 
 from dphmm.errors import InvalidInputError
 from dphmm.events.cap_budget import CapState
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import shorten, shorten_message
 from dphmm.validation import MAX_INTEGER, check_arguments

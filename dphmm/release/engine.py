@@ -24,19 +24,18 @@ from dphmm.errors import GuaranteeError, InvalidInputError, StateError
 from dphmm.events.cap_budget import CapTracker
 from dphmm.geometry.measurements import Measurements
 from dphmm.mechanisms.registry import MECHANISMS, MechanismLike, translate_mechanism_errors
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.random import Rng, as_random_source
-from dphmm.release.cap_trackers import EventCaps
+from dphmm.release.budget_schedule import Scheduler, max_window_steps
+from dphmm.release.caps import EventCaps
 from dphmm.release.checkpoint import EngineState
 from dphmm.release.joint_queries import compute_shared_edges, split_epsilon
 from dphmm.release.ledger import Account, Ledger
-from dphmm.release.measured_values import Query
-from dphmm.release.planning import Planner, Reason, StepPlan, as_state, check_steps
+from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-from dphmm.release.scheduler import Scheduler, max_window_steps
 from dphmm.release.settings import (
     DEFAULT_DAILY_EPSILON,
     GRAPH_POLICY_PREFIX,
@@ -49,6 +48,7 @@ from dphmm.release.settings import (
 )
 from dphmm.release.soundness import SoundnessCheck
 from dphmm.release.state_between_steps import FilterState, Spending
+from dphmm.release.step_plan import Planner, Reason, StepPlan, as_state, check_steps
 from dphmm.tables.values import shorten, shorten_repr
 from dphmm.validation import check_arguments
 

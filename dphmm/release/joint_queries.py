@@ -12,8 +12,8 @@ from dphmm.arrays import BoolArray, IntArray, as_floats, check_budget
 from dphmm.errors import BudgetError
 from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.exact_sampling import parse_rational
-from dphmm.release.measured_values import Query
-from dphmm.release.planning import Edges, Planner, StepPlan
+from dphmm.release.query import Query
+from dphmm.release.step_plan import Edges, Planner, StepPlan
 
 
 def split_epsilon(epsilon: float | Sequence[float] | None, defaults: Sequence[float]) -> list[float]:

@@ -26,14 +26,14 @@ from dphmm.errors import (
     WithheldTimestepError,
 )
 from dphmm.events.cap_budget import CapTracker
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser, share_filter_state
 from dphmm.release.ledger import Account, Ledger
-from dphmm.release.planning import StepPlan, as_state
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_limits import Limits
 from dphmm.release.session_store import Progress, Pruned, SampledRelease, SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, Agreement, StoredSession, collect_terms
+from dphmm.release.step_plan import StepPlan, as_state
 from dphmm.space.trajectory import round_to_microseconds
 from dphmm.tables.values import shorten
 from dphmm.validation import check_arguments

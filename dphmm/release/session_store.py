@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dphmm.errors import ConfigurationError, DataFileError, MissingExtensionError, OutputError, SessionBusyError
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.release.database_backends import MARK_NAME, Database, PostgresDatabase, is_server
 from dphmm.release.ledger import Account, constrained_cost, to_fraction
 from dphmm.release.record import ReleaseRecord

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 from dphmm.arrays import hash_content
 from dphmm.errors import InvalidInputError, MissingExtensionError, SessionMismatchError
+from dphmm.release.budget_schedule import NUM_LEARNING_WINDOWS, max_window_steps
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.scheduler import NUM_LEARNING_WINDOWS, max_window_steps
 from dphmm.release.session_limits import Limits
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import shorten, shorten_message

@@ -20,16 +20,16 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, make_read_only
 from dphmm.caching import BoundedCache
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError
-from dphmm.geometry import check_loops
+from dphmm.geometry import soundness_loops
 from dphmm.geometry.gauge import Gauge
 from dphmm.mechanisms.base import Mechanism, Table
 from dphmm.mechanisms.conformance import NUM_LATER_DRAWS, NUM_SAMPLES, check_mechanism, check_origin
 from dphmm.mechanisms.noise_tables import ROW_WEIGHT
 from dphmm.mechanisms.registry import MECHANISMS, translate_mechanism_errors
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
-from dphmm.release.planning import StepPlan
 from dphmm.release.soundness_neighbours import StateNeighbours
+from dphmm.release.step_plan import StepPlan
 from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # A difference of two doubles near the largest coordinate has an error of one machine epsilon of that coordinate. The
@@ -355,7 +355,7 @@ class SoundnessCheck:
             )
 
 
-@compile_if_hot(check_loops.find_without_partner)
+@compile_if_hot(soundness_loops.find_without_partner)
 def _find_without_partner(
     partner: IntArray, distance: FloatArray, members: BoolArray, protected: BoolArray, inner: float, out: IntArray
 ) -> int:

@@ -1,6 +1,6 @@
 """The state of the Bayes filter between two releases, with the epsilon spent so far.
 
-Bayes' rule is in `dphmm.model.belief_update.Belief.update`.
+Bayes' rule is in `dphmm.model.belief.Belief.update`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from dphmm.arrays import FloatArray
 from dphmm.events.cap_budget import CapTracker
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.release.ledger import Account, steps_per_day
 

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, make_read_only
 from dphmm.mechanisms.base import Mechanism
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.policy.protection import Protection
 from dphmm.random import RandomSource, Rng
-from dphmm.release.measured_values import Query
+from dphmm.release.query import Query
 
 # The width that counts for a point or a line on which real-valued noise stays, relative to the largest coordinate. The
 # sum of two doubles has an error of half an epsilon of the larger one. Four cover the additions of a sample and of its

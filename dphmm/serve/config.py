@@ -224,7 +224,7 @@ class Recipient(_StrictModel):
         Users of whom releases are sent. Defaults to all users.
     precision : str, optional
         A length such as ``5km``: the recipient is sent the centres of square cells of this side, see
-        `dphmm.serve.rounded_messages`.
+        `dphmm.serve.precision_grid`.
     content : str
         ``"location"``; or ``"zone"``, the name of the zone that contains the estimate (``"away"`` if no zone does),
         instead of any location. Zones can be sent to webhooks and MQTT.

@@ -16,7 +16,7 @@ from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, DphmmError
 from dphmm.jobs.audit.adversaries import build_map_adversary
 from dphmm.jobs.release.stored import build_pruned_error, build_sequence, get_agreed_engine
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.session_store import SessionStore

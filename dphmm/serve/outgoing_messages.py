@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.release.trajectory import TimedRelease
+from dphmm.release.trajectory_release import TimedRelease
 from dphmm.serve.incoming_messages import Fix, to_seconds
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json

@@ -27,7 +27,7 @@ import dphmm
 from dphmm.errors import DphmmError, InvalidInputError, SessionMismatchError
 from dphmm.jobs.certificate import certify
 from dphmm.plots.webmap import parse_tile_host
-from dphmm.release.drawn_zones import Zones, clean_zones_error
+from dphmm.release.session_zones import Zones, clean_zones_error
 from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import RelayConfig, find_entry
 from dphmm.serve.device_authentication import parse_bearer_token

@@ -27,11 +27,11 @@ from dphmm.policy.expression import describe_policy
 from dphmm.policy.protection import exposed_states
 from dphmm.policy.zones import PolygonLayer
 from dphmm.policy.zones import find_zones as members
-from dphmm.release.drawn_zones import Zones, build_default_zones, get_policy_without_zones
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import steps_per_day
 from dphmm.release.session import Session
 from dphmm.release.session_terms import MAIN_QUERY
+from dphmm.release.session_zones import Zones, build_default_zones, get_policy_without_zones
 from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.outgoing_messages import Message

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from dphmm.errors import InvalidInputError
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.serve.clock import compute_end_of_second, get_current_second

@@ -27,12 +27,12 @@ from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
 from dphmm.model.model import MarkovModel
 from dphmm.release.database_backends import is_server
-from dphmm.release.drawn_zones import Zones, build_default_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.session import get_slot
 from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, StoredSession
-from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, locate_release, to_degrees
+from dphmm.release.session_zones import Zones, build_default_zones
+from dphmm.release.trajectory_release import FixFilter, RecordedReleaseStream, locate_release, to_degrees
 from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.device_tables import DeviceTables
@@ -41,8 +41,8 @@ from dphmm.serve.incoming_messages import Fix, Received, to_seconds
 from dphmm.serve.login_table import LoginTable
 from dphmm.serve.map_adversary import build_map_model
 from dphmm.serve.outgoing_messages import Message
+from dphmm.serve.precision_grid import PrecisionGrid
 from dphmm.serve.recipient_tables import FOREVER, Lease, RecipientState, RecipientTables
-from dphmm.serve.rounded_messages import PrecisionGrid
 from dphmm.space.fix_quality import INACCURATE, REASONS, find_refused, select_most_accurate
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
@@ -118,7 +118,7 @@ class Engines:
         Raises
         ------
         ConfigurationError
-            See `dphmm.release.drawn_zones.Zones.apply_to`.
+            See `dphmm.release.session_zones.Zones.apply_to`.
         """
         zones = Zones.from_note(note)
         return self._base if zones is None else zones.apply_to(self._base)

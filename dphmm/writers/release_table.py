@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-    from dphmm.release.trajectory import TimedRelease
+    from dphmm.release.trajectory_release import TimedRelease
 
 Kind = Literal["text", "time", "number", "count", "flag"]
 

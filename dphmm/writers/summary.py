@@ -18,7 +18,7 @@ from dphmm.validation import check_arguments
 from dphmm.writers.release_table import ReleaseTable
 
 if TYPE_CHECKING:
-    from dphmm.release.trajectory import TimedDiagnostics
+    from dphmm.release.trajectory_release import TimedDiagnostics
 
 # Column → its value for the releases of one user.
 #

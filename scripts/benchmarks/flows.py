@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dphmm.flows.forest import Forest
+from dphmm.flows.area_hierarchy import Forest
 from scripts.benchmarks.report import Report
 
 BOX = (45.0, 7.0, 45.2, 7.28)

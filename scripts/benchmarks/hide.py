@@ -27,8 +27,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.hide.nested_squares import Square
-from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.fixed_squares import Square
+from dphmm.hide.recording_writers import write_recording
 from dphmm.hide.street_inference import AHEAD_KM, STREET, ZoneStreets, compute_candidate_posteriors
 from dphmm.hide.zone import Gate, HiddenZone, Stretch
 from dphmm.hide.zone_inference import TURN_STD, compute_log_likelihoods, infer_location

@@ -24,7 +24,7 @@ from dphmm.model.learning import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.observed_moves import state_sequences
 from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
-from dphmm.release.trajectory import release_trajectory
+from dphmm.release.trajectory_release import release_trajectory
 from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
 from scripts.benchmarks.report import Report

@@ -23,7 +23,7 @@ from dphmm.jobs.input_data import Data
 from dphmm.jobs.model.training_users import write_user_list
 from dphmm.jobs.release.release import release
 from dphmm.model import TimeClasses, extend
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.outside_states import create_outside_states
 from dphmm.release.session_terms import Terms
 from scripts.fuzzing.attempt import Seed

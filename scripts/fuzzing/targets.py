@@ -19,15 +19,16 @@ import numpy as np
 from dphmm import Measurements, PolicyGraph, ReleaseSettings, read
 from dphmm.attack import TableChannel
 from dphmm.audit.input_tables import build_policy_graph, read_edges, read_prior, read_secrets, read_states
+from dphmm.cli.json_lines import answer_lines
 from dphmm.cli.model import show as show_model
-from dphmm.cli.release import answer_lines, release_command
+from dphmm.cli.release import release_command
 from dphmm.cli.shared_options import build_caps, build_settings
 from dphmm.errors import DphmmError
 from dphmm.evaluation.config import load_config
 from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
 from dphmm.events import read_priors
-from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.recording_writers import write_recording
 from dphmm.jobs import hide
 from dphmm.jobs.batch.run_folder import Checkpoint, Published
 from dphmm.jobs.counts import Counts
@@ -40,7 +41,7 @@ from dphmm.jobs.release.release import release_live
 from dphmm.jobs.release.stored import export_sessions, read_released, replay
 from dphmm.leakage import LossFunction
 from dphmm.leakage.input_files import read_budgets, read_matrix, read_numbers
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.plots.basemap import read_basemap
 from dphmm.plots.canvas import create_figure
 from dphmm.plots.maps import draw_basemap
@@ -206,8 +207,7 @@ def _use_split(path: Path) -> None:
 
 
 def _use_journal(path: Path) -> None:
-    published = Published(path.parent, "csv")
-    _ = published.has("a"), published.has("né")
+    _ = [Published(path.parent, "csv").has(user) for user in ("a", "né")]
     (path.parent / "run.json").write_text('{"kind": "csv"}', encoding="utf-8")
     read_released(path.parent)
 

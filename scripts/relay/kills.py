@@ -41,7 +41,7 @@ from dphmm.jobs import learn, region
 from dphmm.release.ledger import to_fraction
 from dphmm.release.session_store import SessionStore
 from dphmm.serve.broker import NUM_SHARES
-from dphmm.serve.rounded_messages import PrecisionGrid
+from dphmm.serve.precision_grid import PrecisionGrid
 from dphmm.tables import iso_time
 from scripts.relay.servers import Mosquitto, Postgres, Server, find_free_port, find_program
 

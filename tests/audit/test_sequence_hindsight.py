@@ -14,7 +14,7 @@ from dphmm.model import Observations, filter_releases, forward_backward, smooth_
 from dphmm.model.point_estimate import Inference
 from dphmm.release.ledger import Account
 from dphmm.release.settings import Schedule
-from dphmm.release.trajectory import release_records
+from dphmm.release.trajectory_release import release_records
 from dphmm.space.trajectory import SlottedTrajectory
 from tests.sizes import mark_slow
 

@@ -17,7 +17,7 @@ import numpy as np
 from dphmm import MarkovModel, Releaser, ReleaseSettings
 from dphmm.certificate import CertificateWriter
 from dphmm.release.ledger import Account
-from dphmm.release.trajectory import locate_release
+from dphmm.release.trajectory_release import locate_release
 from dphmm.space import Grid
 from dphmm.writers.formats import write_releases
 from dphmm.writers.release_table import ReleaseTable

@@ -15,9 +15,9 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule
 from dphmm.certificate import CertificateWriter
 from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.release.soundness import SoundnessCheck
-from dphmm.release.trajectory import locate_release
+from dphmm.release.trajectory_release import locate_release
 from dphmm.writers.formats import write_delimited
 from dphmm.writers.release_table import ReleaseTable
 from tests.certificate.certificates import (

@@ -26,7 +26,7 @@ from dphmm.errors import DphmmError, InvalidInputError
 from dphmm.events import Cap
 from dphmm.events.cap_budget import CapTracker
 from dphmm.model.outside_states import create_outside_states
-from dphmm.release.cap_trackers import EventCaps
+from dphmm.release.caps import EventCaps
 from tests.certificate import certificates as whole
 from tests.certificate.capped import (
     TAMPERINGS,

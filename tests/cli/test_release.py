@@ -18,7 +18,7 @@ from dphmm.model.time_classes import TimeClasses
 from dphmm.readers import read
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import Schedule
-from dphmm.release.trajectory import release_trajectory
+from dphmm.release.trajectory_release import release_trajectory
 from dphmm.writers import COLUMNS, FORMATS, ReleaseTable, read_releases, tracks
 
 BASIC = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m", "--epsilon", "0.5")

@@ -20,7 +20,15 @@ from dphmm import (
 from dphmm.errors import EventError
 from dphmm.events import Cap, CapTracker, EventOdds, Pattern, Presence
 from dphmm.events.cap_budget import NUM_RUNGS, compute_rung_budget
-from dphmm.events.outputs import ROUNDING, BoundedOutputs, OddsBounds, Sectors, TableOutputs, is_below, make_outputs
+from dphmm.events.output_bounds import (
+    ROUNDING,
+    BoundedOutputs,
+    OddsBounds,
+    Sectors,
+    TableOutputs,
+    is_below,
+    make_outputs,
+)
 from tests.sizes import mark_rest_slow
 
 LOGIT = {q: float(np.log(q / (1 - q))) for q in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)}

@@ -396,7 +396,7 @@ def test_replaced_method_does_not_publish_shipped_name(monkeypatch):
             return 0 * super().noise(count, source)
 
     engine = build_engine("k-norm")
-    monkeypatch.setattr("dphmm.release.noise_builder.norm_noise.KNormMechanism", Quiet)
+    monkeypatch.setattr("dphmm.release.step_noise_builder.norm_noise.KNormMechanism", Quiet)
     with pytest.raises(GuaranteeError, match=r"Quiet.*'k-norm'.*registered"):
         engine.release(4)
     monkeypatch.undo()

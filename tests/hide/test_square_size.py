@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError
-from dphmm.hide.nested_squares import Square
+from dphmm.hide.fixed_squares import Square
 from dphmm.hide.square_size import choose_square
 from dphmm.hide.street_inference import find_candidates
 from dphmm.hide.zone import HiddenZone

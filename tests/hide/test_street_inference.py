@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from dphmm.hide.nested_squares import Square
+from dphmm.hide.fixed_squares import Square
 from dphmm.hide.street_inference import (
     STREET,
     ZoneStreets,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm.hide.nested_squares import Square
+from dphmm.hide.fixed_squares import Square
 from dphmm.hide.receiver_errors import find_errors
 from dphmm.hide.trip_ends import find_ends, find_far_ends
 from dphmm.hide.zone import HiddenZone

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import InvalidInputError
-from dphmm.hide.nested_squares import Square, distance_outside
+from dphmm.hide.fixed_squares import Square, distance_outside
 from dphmm.hide.zone import Gate, HiddenZone, Stretch, tolerance_km
 
 ZONE = HiddenZone(Square.around(45.01, -30.01, 0.75), 0.5)

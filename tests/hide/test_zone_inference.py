@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import InvalidInputError
-from dphmm.hide.nested_squares import Square
+from dphmm.hide.fixed_squares import Square
 from dphmm.hide.zone import CELLS, Gate, HiddenZone, Stretch
 from dphmm.hide.zone_inference import (
     ADVERSARIES,

@@ -13,8 +13,8 @@ import pytest
 from pyproj import Geod
 
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
-from dphmm.hide.nested_squares import Square
-from dphmm.hide.recording_formats import RECORDING_FORMATS, write_recording
+from dphmm.hide.fixed_squares import Square
+from dphmm.hide.recording_writers import RECORDING_FORMATS, write_recording
 from dphmm.hide.zone import CELLS, HiddenZone
 from dphmm.hide.zone_inference import find_gate_cell, get_moves
 from dphmm.jobs import hide

@@ -9,8 +9,8 @@ import pytest
 from pyproj import Geod
 
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.hide.nested_squares import Square, distance_outside
-from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.fixed_squares import Square, distance_outside
+from dphmm.hide.recording_writers import write_recording
 from dphmm.hide.square_size import SquareRule
 from dphmm.hide.street_inference import AHEAD_KM
 from dphmm.hide.zone import HiddenZone, tolerance_km

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
-from dphmm.hide.nested_squares import Square
+from dphmm.hide.fixed_squares import Square
+from dphmm.hide.point_removal import remove_points
 from dphmm.hide.public_recording import build_public_recording
-from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.recording_writers import write_recording
 from dphmm.hide.zone import CELLS, HiddenZone
 from dphmm.hide.zone_inference import ADVERSARIES
 from dphmm.jobs.hide.hide import hide
-from dphmm.jobs.hide.removal import remove_points
 from dphmm.space.trajectory import Recording
 
 HOME = (45.01, -30.01)
@@ -213,7 +213,7 @@ def keep_segments(build, kept, *rest):
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [keep_empty_columns, keep_segments])
 def test_broken_variants_are_detected(tmp_path, monkeypatch, broken):
-    removal = sys.modules[remove_points.__module__]  # `dphmm.jobs.hide` is the function
+    removal = sys.modules[remove_points.__module__]
     monkeypatch.setattr(removal, "build_public_recording", partial(broken, build_public_recording))
     searched = settings(max_examples=300, phases=[Phase.generate], derandomize=True, database=None)
     find(pairs(), lambda case: differs(tmp_path, case), settings=searched)

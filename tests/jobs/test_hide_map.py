@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.hide.nested_squares import Square
-from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.fixed_squares import Square
+from dphmm.hide.recording_writers import write_recording
 from dphmm.hide.square_size import choose_square, find_map_bounds
 from dphmm.hide.street_inference import STREET, ZoneStreets, find_candidates
 from dphmm.hide.zone import HiddenZone

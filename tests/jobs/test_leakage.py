@@ -18,7 +18,7 @@ from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, rel
 from dphmm.cli.leakage import _describe_exclusions, _print_values
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs import Mobility, budget, compute_release_leakage, compute_stream_leakage, realized_leakage
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.writers import write_releases
 from dphmm.writers.release_table import ReleaseTable

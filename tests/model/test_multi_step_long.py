@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 
 

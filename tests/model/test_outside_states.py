@@ -16,7 +16,7 @@ from dphmm.events.product_chain import EventOdds
 from dphmm.jobs import learn
 from dphmm.jobs.input_data import Data
 from dphmm.model import Observations, filter_releases, find_release_path, sample_paths, smooth_releases
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.learning import fit_shrunk
 from dphmm.model.observed_moves import state_sequence
 from dphmm.model.outside_states import OutsideStates, find_border_states, learn_outside_states

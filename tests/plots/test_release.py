@@ -18,7 +18,7 @@ from dphmm.plots import ReleaseMap, canvas
 from dphmm.plots.basemap import build_basemap
 from dphmm.plots.release import _build_grid_lines, collect_edges, draw_ground
 from dphmm.policy import PolicyGraph
-from dphmm.release.trajectory import release_trajectory
+from dphmm.release.trajectory_release import release_trajectory
 from dphmm.space.grid import Grid
 from dphmm.space.streets import Streets
 from dphmm.space.trajectory import Trajectory

@@ -6,7 +6,7 @@ import numpy as np
 
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.trajectory import release_trajectory
+from dphmm.release.trajectory_release import release_trajectory
 from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.release_table import COLUMNS, ReleaseTable

@@ -14,7 +14,7 @@ from dphmm.policy import component_repair
 from dphmm.policy.branch_and_bound import Repair, RepairProblem, RepairSearch, Work
 from dphmm.policy.component_bodies import build_shapes, label_components
 from dphmm.policy.component_repair import ComponentRepairProblem, _MergeTree, merge_nearest
-from dphmm.policy.hull_repair import HullProblem, _HullTree, _Options, list_candidates
+from dphmm.policy.repair import HullProblem, _HullTree, _Options, list_candidates
 from dphmm.policy.repair_objective import HullError, HullVolume, build_noise_cost
 from tests.policy.instances import (
     build_hulls,

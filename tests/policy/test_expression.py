@@ -10,7 +10,7 @@ from dphmm.errors import DataFileError, PolicyError
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.expression import canonicalize_policy, describe_policy, edit_edges, parse_policy
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.isolation_checks import describe_isolated_states
+from dphmm.policy.missing_edges import describe_isolated_states
 from dphmm.space import Grid, Places
 
 SPACE = Grid.over((39.90, 116.30, 39.92, 116.33), cell_km=0.5)

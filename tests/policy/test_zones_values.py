@@ -11,7 +11,7 @@ from dphmm import ReleaseSettings
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy import PolygonLayer, parse_policy
 from dphmm.policy.expression import canonicalize_policy
-from dphmm.release.drawn_zones import Zones
+from dphmm.release.session_zones import Zones
 from dphmm.space import Grid
 
 SPACE = Grid.over((44.99, -30.02, 45.01, -29.98), cell_km=0.3333)

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError, DataFileError, DphmmError, EmptyDataError, MissingDependencyError
-from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.recording_writers import write_recording
 from dphmm.jobs import hide
 from dphmm.readers import FORMATS, read, recognise
 from dphmm.readers.fixes import ReadOptions

@@ -13,8 +13,8 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseRecord, protect
 from dphmm.errors import GuaranteeError
 from dphmm.random import RandomSource
-from dphmm.release.noise_builder import NoiseBuilder
 from dphmm.release.step_noise import StepNoise
+from dphmm.release.step_noise_builder import NoiseBuilder
 from tests.running_example import F, build_graph
 
 MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]

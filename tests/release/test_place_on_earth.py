@@ -12,7 +12,7 @@ from dphmm.jobs import region
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
-from dphmm.release.trajectory import locate_release, locate_releases
+from dphmm.release.trajectory_release import locate_release, locate_releases
 from dphmm.space import Places
 from dphmm.space.states import OUTSIDE
 

@@ -12,7 +12,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseRecord
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms import KNormMechanism, PlanarLaplaceMechanism
-from dphmm.release.noise_builder import compute_posterior_mean_error
+from dphmm.release.step_noise_builder import compute_posterior_mean_error
 from tests.mechanisms.test_noise_tables_values import _simulate_posterior_error, build_grid
 
 

@@ -14,8 +14,8 @@ from dphmm.errors import ConfigurationError, CoordinateError, GuaranteeError, Po
 from dphmm.mechanisms import TABLE_MECHANISMS, TableMechanism
 from dphmm.mechanisms.noise_tables import ROW_WEIGHT
 from dphmm.model import Belief
+from dphmm.release.budget_schedule import BudgetEffects, Scheduler
 from dphmm.release.engine import prepare_together
-from dphmm.release.scheduler import BudgetEffects, Scheduler
 from tests.mechanisms.test_noise_tables_values import _bound_exp
 from tests.sizes import mark_slow
 

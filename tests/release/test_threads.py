@@ -16,7 +16,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.caching import BoundedCache
 from dphmm.errors import DphmmError, InvalidInputError, SessionBusyError, TimeOrderError
 from dphmm.release import Limits, RecordedReleaseStream, ReleaseSettings, ReleaseStream, Session, SessionStore
-from dphmm.release.trajectory import release_records
+from dphmm.release.trajectory_release import release_records
 from dphmm.space.states import Places
 from dphmm.space.trajectory import SlottedTrajectory
 

@@ -59,7 +59,7 @@ NO_FILES = {
     "model/forward_backward.py:read_block",
 }
 NO_FILES |= {
-    "readers/frames.py:read_frame",
+    "readers/data_frames.py:read_frame",
     "policy/graph_text.py:read_listed",
     "space/towns.py:load_gazetteer",
     "space/world_map.py:load_outlines",

@@ -78,8 +78,8 @@ def test_image_has_the_loops_of_every_release(tmp_path):
     compiled = {file.name.split("-")[0] for file in tmp_path.rglob("*.nbi")}
     assert compiled >= {
         "base._fill_norms_loop",
-        "check_loops.find_without_partner",
-        "check_loops.write_halfspaces",
+        "soundness_loops.find_without_partner",
+        "soundness_loops.write_halfspaces",
         "forward_backward._run_dense_loop",
         "planar._write_chain_loop",
         "point_estimate._compute_point_sums_loop",

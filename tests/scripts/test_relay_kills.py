@@ -11,7 +11,7 @@ import pytest
 
 from dphmm import Session
 from dphmm.jobs import region
-from dphmm.serve.rounded_messages import PrecisionGrid
+from dphmm.serve.precision_grid import PrecisionGrid
 from dphmm.tables import iso_time
 from scripts.relay import soak
 from scripts.relay.kills import PRECISION_M, REGION, START, STEP_S, Observations, find_flaws, run, run_server

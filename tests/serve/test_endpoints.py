@@ -557,7 +557,7 @@ def test_outcome_of_posts_is_shown_on_page_and_not_to_app(config, clock, tmp_pat
     ids=["negative", "zero", "zero without accuracy", "inaccurate", "unstated", "null"],
 )
 def test_no_other_fix_of_a_message_replaces_a_fix_of_5_m(config, monkeypatch, other):
-    from dphmm.release.trajectory import RecordedReleaseStream
+    from dphmm.release.trajectory_release import RecordedReleaseStream
 
     taken = []
     take = RecordedReleaseStream.take
@@ -607,7 +607,7 @@ def test_inaccurate_fix_is_ignored_and_most_accurate_fix_of_message_is_used(conf
             ]
         }
 
-    from dphmm.release.trajectory import RecordedReleaseStream
+    from dphmm.release.trajectory_release import RecordedReleaseStream
 
     take = RecordedReleaseStream.take
 

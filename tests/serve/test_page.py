@@ -19,11 +19,11 @@ from dphmm.jobs import learn, region
 from dphmm.jobs.audit.session import audit_session
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.release.stored import replay
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.policy.protection import exposed_states
-from dphmm.release.drawn_zones import Zones, build_default_zones
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.trajectory import to_degrees
+from dphmm.release.session_zones import Zones, build_default_zones
+from dphmm.release.trajectory_release import to_degrees
 from dphmm.serve.clock import get_current_second
 from dphmm.serve.page import STATIC, TEXTS
 from dphmm.serve.page_content import compute_policy_effects

@@ -11,11 +11,11 @@ import pytest
 
 from dphmm.errors import InvalidInputError
 from dphmm.jobs.model.loading import load_model
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.release.trajectory import to_degrees
+from dphmm.release.trajectory_release import to_degrees
 from dphmm.serve import delivery
 from dphmm.serve.config import Recipient
 from dphmm.serve.page import TEXTS

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from dphmm.release.drawn_zones import Zones
+from dphmm.release.session_zones import Zones
 from dphmm.serve import page
 from dphmm.serve.page import _REASON_PATTERNS, STATIC, TEXTS, choose_language, localize_reason
 from tests.serve.conftest import serve_relay

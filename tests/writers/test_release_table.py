@@ -13,7 +13,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 from dphmm.release.record import PrivateDiagnostics
-from dphmm.release.trajectory import release_trajectory
+from dphmm.release.trajectory_release import release_trajectory
 from dphmm.space import Places, SlottedTrajectory, Trajectory
 from dphmm.writers import COLUMNS, ReleaseTable
 

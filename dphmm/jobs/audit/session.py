@@ -35,7 +35,7 @@ from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
 from dphmm.mechanisms.registry import MECHANISMS
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser
-from dphmm.release.trajectory import locate_states
+from dphmm.release.trajectory_release import locate_states
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.validation import PositiveInt, check_arguments
 

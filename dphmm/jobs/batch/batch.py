@@ -55,11 +55,11 @@ from dphmm.jobs.release.stored import UserFile, get_publishable_settings
 from dphmm.jobs.release.window_budget_accuracy import SamplingSummary, average_users, summarize_sampling
 from dphmm.model import MarkovModel
 from dphmm.policy.expression import describe_policy
-from dphmm.policy.isolation_checks import describe_isolated_states
+from dphmm.policy.missing_edges import describe_isolated_states
 from dphmm.random import Rng, derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account
-from dphmm.release.trajectory import TimedRecord, TimedRelease, locate_releases, release_records
+from dphmm.release.trajectory_release import TimedRecord, TimedRelease, locate_releases, release_records
 from dphmm.space import OUTSIDE, Trajectory
 from dphmm.tables import check_output
 from dphmm.validation import Integers, SeedOrGenerator, check_arguments

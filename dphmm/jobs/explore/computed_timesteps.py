@@ -18,8 +18,8 @@ from dphmm.model import Belief, MarkovModel
 from dphmm.policy.protection import Method
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account
-from dphmm.release.planning import StepPlan
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
+from dphmm.release.step_plan import StepPlan
 
 # Called with the number of computed timesteps and their total.
 Progress = Callable[[int, int], None]

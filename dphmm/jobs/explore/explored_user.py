@@ -21,7 +21,7 @@ from dphmm.model import MarkovModel
 from dphmm.model.path_sampling import sample_paths
 from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.release.ledger import steps_per_day
-from dphmm.release.trajectory import locate_states
+from dphmm.release.trajectory_release import locate_states
 from dphmm.space import Trajectory
 from dphmm.tables import iso_time
 from dphmm.tables.table import write_csv

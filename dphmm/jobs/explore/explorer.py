@@ -44,8 +44,8 @@ from dphmm.policy.graph_text import MAX_TEXT_EDGES
 from dphmm.policy.lengths import parse_length
 from dphmm.policy.protection import Method, Protection
 from dphmm.release.engine import Releaser, ReleaseSettings
-from dphmm.release.planning import StepPlan
-from dphmm.release.trajectory import to_degrees
+from dphmm.release.step_plan import StepPlan
+from dphmm.release.trajectory_release import to_degrees
 from dphmm.space.grid import Box
 from dphmm.space.projection import unwrap_longitudes
 from dphmm.space.streets import Streets

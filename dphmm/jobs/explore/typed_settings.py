@@ -11,8 +11,8 @@ from dphmm.errors import ConfigurationError, DphmmError, PolicyError
 from dphmm.policy.expression import edit_edges
 from dphmm.policy.lengths import parse_length
 from dphmm.policy.zones import PolygonLayer, read_polygons
-from dphmm.release.drawn_zones import Zones
 from dphmm.release.engine import ReleaseSettings
+from dphmm.release.session_zones import Zones
 from dphmm.release.settings import Schedule
 from dphmm.tables.json_toml import parse_json
 

@@ -24,17 +24,17 @@ import numpy.typing as npt
 from dphmm.arrays import IntArray, as_floats, hash_content
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.formatting import Result, format_kilometres
-from dphmm.hide.nested_squares import Square
+from dphmm.hide.fixed_squares import Square
+from dphmm.hide.point_removal import RecordedTrack, RecordingParts, remove_points
 from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, check_errors, find_jumps
-from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.recording_points import Points, describe_point, distance_km
+from dphmm.hide.recording_writers import check_recording, find_losses, write_recording
 from dphmm.hide.square_size import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, get_min_side_km
 from dphmm.hide.street_inference import MAP_MARGIN_KM, ZoneStreets, infer_candidates
 from dphmm.hide.trip_ends import find_ends, find_far_ends
 from dphmm.hide.zone import Gate, HiddenZone, Stretch, find_gates
 from dphmm.hide.zone_inference import ZoneInference, compute_log_likelihoods, infer_location
-from dphmm.jobs.hide.place import HiddenPlace
-from dphmm.jobs.hide.removal import RecordedTrack, RecordingParts, remove_points
+from dphmm.jobs.hide.protected_location import HiddenPlace
 from dphmm.jobs.hide.sentences import describe_place, format_odds
 from dphmm.jobs.hide.session_file import (
     GATES,

@@ -8,7 +8,7 @@ from dphmm.formatting import format_kilometres
 from dphmm.hide.street_inference import AHEAD_KM, MAP_MARGIN_KM, STREET, Candidates
 from dphmm.hide.zone import CELLS
 from dphmm.hide.zone_inference import ZoneInference
-from dphmm.jobs.hide.place import STOPPED, HiddenPlace, find_strongest, get_max_posterior, name_crossing
+from dphmm.jobs.hide.protected_location import STOPPED, HiddenPlace, find_strongest, get_max_posterior, name_crossing
 
 
 def format_odds(probability: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.hide.nested_squares import Square, distance_outside, is_certainly_far
+from dphmm.hide.fixed_squares import Square, distance_outside, is_certainly_far
 from dphmm.hide.square_size import DEFAULT_WITHIN_KM, Place, SquareRule
 from dphmm.hide.zone import CELLS, HiddenZone, Stretch, tolerance_km
 from dphmm.hide.zone_inference import ADVERSARIES

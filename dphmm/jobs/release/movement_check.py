@@ -18,7 +18,7 @@ from scipy.special import gammaincc
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import PathSampler
-from dphmm.release.trajectory import TimedRelease, locate_states
+from dphmm.release.trajectory_release import TimedRelease, locate_states
 from dphmm.space import SlottedTrajectory
 
 # The largest probability of a warning if all users of a run move as the model assumes.

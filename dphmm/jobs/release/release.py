@@ -42,7 +42,7 @@ from dphmm.jobs.release.stored import compute_session_hindsight, get_publishable
 from dphmm.jobs.release.window_budget_accuracy import SamplingSummary, summarize_sampling
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import describe_policy
-from dphmm.policy.isolation_checks import describe_isolated_states
+from dphmm.policy.missing_edges import describe_isolated_states
 from dphmm.random import Rng
 from dphmm.release.database_backends import is_server
 from dphmm.release.engine import Releaser, ReleaseSettings
@@ -50,7 +50,7 @@ from dphmm.release.ledger import Account
 from dphmm.release.record import NO_GAIN
 from dphmm.release.session_limits import Limits
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.release.trajectory import (
+from dphmm.release.trajectory_release import (
     FixFilter,
     RecordedReleaseStream,
     ReleaseStream,

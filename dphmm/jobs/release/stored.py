@@ -33,7 +33,7 @@ from dphmm.release.session import get_slot
 from dphmm.release.session_store import Pruned
 from dphmm.release.session_terms import MAIN_QUERY, Agreement
 from dphmm.release.settings import GRAPH_POLICY_PREFIX
-from dphmm.release.trajectory import locate_release
+from dphmm.release.trajectory_release import locate_release
 from dphmm.space.trajectory import round_to_microseconds
 from dphmm.tables import check_output, write_text
 from dphmm.tables.json_toml import parse_json

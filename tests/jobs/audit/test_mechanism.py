@@ -8,7 +8,7 @@ from dphmm.jobs import (
     AuditTarget,
     audit_mechanism,
 )
-from dphmm.release.planning import Planner
+from dphmm.release.step_plan import Planner
 from tests.jobs.audit.town import POLICY, run_audit
 
 

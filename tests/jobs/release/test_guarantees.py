@@ -19,7 +19,7 @@ from dphmm.jobs import Data, learn, realized_leakage, release
 from dphmm.jobs.release.exposure import select_exposure_rows, summarize_exposure
 from dphmm.jobs.release.guarantees import _build_disclosure_rows, collect_warnings
 from dphmm.jobs.release.stored import compute_hindsight
-from dphmm.release.trajectory import release_trajectory
+from dphmm.release.trajectory_release import release_trajectory
 from dphmm.space import Grid, Places, Trajectory
 from dphmm.writers.formats import write_releases
 from dphmm.writers.release_table import ReleaseTable

@@ -10,7 +10,7 @@ from dphmm import MarkovModel, ReleaseSettings
 from dphmm.jobs import batch, release
 from dphmm.jobs.release.prediction_check import ERROR_RATE, MAX_DISTANCE_RATIO, PredictionCheck, PredictionSummary
 from dphmm.release.step_noise import StepNoise
-from dphmm.release.trajectory import release_records
+from dphmm.release.trajectory_release import release_records
 from dphmm.space import Grid, Trajectory
 from tests.sizes import choose_count
 

@@ -15,7 +15,7 @@ from dphmm.events import Cap
 from dphmm.jobs import Data, batch, learn, region, release
 from dphmm.jobs.batch.run_folder import get_user_file_path
 from dphmm.jobs.release.window_budget_accuracy import average_users, find_max_rows_per_window, summarize_sampling
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.writers import ReleaseTable, read_releases
 from dphmm.writers.summary import summarise
 

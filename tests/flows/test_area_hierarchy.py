@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import lsq_linear
 from scipy.sparse import csr_array
 
-from dphmm.flows.forest import Forest, _NonNegative, round_balanced
+from dphmm.flows.area_hierarchy import Forest, _NonNegative, round_balanced
 
 
 def sample_forest(rng: np.random.Generator, levels: int) -> Forest:

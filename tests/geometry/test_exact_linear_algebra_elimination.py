@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dphmm.geometry.span import exact_determinants, exact_product, exact_rank, select_distinct_rows
+from dphmm.geometry.exact_linear_algebra import exact_determinants, exact_product, exact_rank, select_distinct_rows
 
 entries = st.one_of(st.integers(-3, 3), st.integers(-(2**61), 2**61))
 squares = st.integers(0, 6).flatmap(

@@ -551,7 +551,7 @@ class PolytopeOutputs(Outputs):
         self._sectors = Sectors(self.places, normals, equations) if len(normals) else None
 
     def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
-        """Check bounds by branch and bound over all outputs. See `dphmm.events.outputs`."""
+        """Check bounds by branch and bound over all outputs. See `dphmm.events.output_bounds`."""
         if self._sectors is None:  # every location is its own only output
             parts = bounds.plus, bounds.minus, bounds.against
             return BoundCheck(bool(is_below(*parts[:2]).all()), bounds.log_odds_at(*parts).max(axis=0))

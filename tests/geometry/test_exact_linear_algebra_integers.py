@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dphmm import SensitivityHull
-from dphmm.geometry.span import exact_product, to_common_denominator
+from dphmm.geometry.exact_linear_algebra import exact_product, to_common_denominator
 
 
 @pytest.mark.parametrize("size", [1, 2**31, 2**62])

@@ -7,7 +7,7 @@ import pytest
 
 from dphmm import SensitivityHull
 from dphmm.compilation import HotFunction
-from dphmm.geometry import check_loops, gauge
+from dphmm.geometry import gauge, soundness_loops
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy import PolicyGraph, cliques, protect
@@ -92,5 +92,7 @@ def test_every_compiled_loop_has_plain_form():
     modules = (gauge, cliques, soundness)
     loops = {member.loop for module in modules for member in vars(module).values() if isinstance(member, HotFunction)}
     assert loops == {
-        member for member in vars(check_loops).values() if getattr(member, "__module__", "") == check_loops.__name__
+        member
+        for member in vars(soundness_loops).values()
+        if getattr(member, "__module__", "") == soundness_loops.__name__
     }

@@ -9,9 +9,9 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import InvalidInputError, StateError
-from dphmm.events.outputs import OddsBounds
+from dphmm.events.output_bounds import OddsBounds
 from dphmm.model import Belief
-from dphmm.release.planning import Planner, StepPlan, as_state, check_steps
+from dphmm.release.step_plan import Planner, StepPlan, as_state, check_steps
 from tests.running_example import F, build_graph
 from tests.sizes import mark_slow
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import CoordinateError, InvalidInputError
+from dphmm.geometry.exact_linear_algebra import exact_span
 from dphmm.geometry.measurements import Measurements
-from dphmm.geometry.span import exact_span
 from dphmm.mechanisms.lattice import Spacing
 from dphmm.mechanisms.registry import PLANAR_MECHANISMS, TABLE_MECHANISMS, is_lattice_mechanism
 from dphmm.policy.protection import Protection

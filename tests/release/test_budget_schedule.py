@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dphmm import Limits, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError, SessionMismatchError
 from dphmm.events.cap_budget import compute_rung_budget
-from dphmm.model.belief_update import Belief
-from dphmm.release.scheduler import (
+from dphmm.model.belief import Belief
+from dphmm.release.budget_schedule import (
     BudgetEffect,
     BudgetEffects,
     ErrorGrowth,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import CoordinateError
-from dphmm.hide.nested_squares import Square, distance_outside, is_certainly_far
+from dphmm.hide.fixed_squares import Square, distance_outside, is_certainly_far
 from dphmm.space.projection import LocalProjection
 
 PLACES = st.tuples(st.floats(-84, 84), st.floats(-180, 180))

@@ -181,10 +181,10 @@ def test_interrupted_search_returns_best_repair_and_proven_gap(objective, d):
 def test_bound_covers_partners_outside_candidate_list(monkeypatch):
     none, f = build_isolated_grid(14, 1)
     whole = protect(none, f, objective="error")
-    monkeypatch.setattr("dphmm.policy.hull_repair._MAX_CANDIDATES", 30)
-    monkeypatch.setattr("dphmm.policy.hull_repair._MIN_PARTNERS", 3)
+    monkeypatch.setattr("dphmm.policy.repair._MAX_CANDIDATES", 30)
+    monkeypatch.setattr("dphmm.policy.repair._MIN_PARTNERS", 3)
     truncated = protect(none, f, objective="error")
     assert truncated.lower_bound <= whole.objective_value <= truncated.objective_value
     assert not truncated.is_optimal
-    monkeypatch.setattr("dphmm.policy.hull_repair._MIN_PARTNERS", 13)
+    monkeypatch.setattr("dphmm.policy.repair._MIN_PARTNERS", 13)
     assert protect(none, f, objective="error").is_optimal

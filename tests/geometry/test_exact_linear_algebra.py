@@ -8,7 +8,7 @@ from math import gcd
 import numpy as np
 import pytest
 
-from dphmm.geometry.span import exact_span
+from dphmm.geometry.exact_linear_algebra import exact_span
 
 
 def compute_rank(vectors: np.ndarray) -> int:

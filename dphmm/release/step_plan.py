@@ -17,16 +17,16 @@ import numpy as np
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.caching import BoundedCache
 from dphmm.errors import InvalidInputError, StateError
-from dphmm.events.outputs import Outputs, PartedOutputs, TableOutputs, make_outputs
+from dphmm.events.output_bounds import Outputs, PartedOutputs, TableOutputs, make_outputs
 from dphmm.mechanisms.registry import TABLE_MECHANISMS, get_noise_body
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.protection import Protection, Protector
 from dphmm.policy.repair_effect import RepairLog
-from dphmm.release.measured_values import Query
-from dphmm.release.noise_builder import NoiseBuilder, with_hop_distances
+from dphmm.release.query import Query
 from dphmm.release.settings import Settings
 from dphmm.release.step_noise import LikeliestComponent, StepNoise
+from dphmm.release.step_noise_builder import NoiseBuilder, with_hop_distances
 from dphmm.tables.values import shorten
 
 # Why a timestep is withheld: the estimate is within the target error, the budget of a window would not last, or event

@@ -299,7 +299,7 @@ def test_capped_epsilon_depends_on_releases_only(tmp_path, seed):
 @pytest.mark.slow
 def test_capped_epsilon_does_not_depend_on_cells_of_earlier_releases(monkeypatch):
     """Here the cache of cells has room for few of them. With 4096 states it has, too."""
-    monkeypatch.setattr("dphmm.events.outputs._CACHE_VALUES", 36 * 400)
+    monkeypatch.setattr("dphmm.events.output_bounds._CACHE_VALUES", 36 * 400)
     points = np.indices((6, 6)).reshape(2, 36).T
     near = np.abs(points[:, np.newaxis] - points).sum(axis=2) <= 1
     model = MarkovModel(near / near.sum(axis=1, keepdims=True), np.full(36, 1 / 36))

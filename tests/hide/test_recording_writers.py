@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
-from dphmm.hide.recording_formats import RECORDING_FORMATS, check_recording, find_losses, write_recording
+from dphmm.hide.recording_writers import RECORDING_FORMATS, check_recording, find_losses, write_recording
 from dphmm.readers.reading import read_recording
 from dphmm.space.trajectory import SENSORS, Recording, Segment
 

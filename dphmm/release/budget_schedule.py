@@ -15,14 +15,14 @@ from dphmm.arrays import FloatArray, IntArray, hash_content
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events.cap_budget import compute_rung_budget
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import cell_rms_distance, expected_distance
 from dphmm.release.ledger import DAY_SECONDS, Account, to_fraction
-from dphmm.release.planning import Planner, StepPlan
 from dphmm.release.settings import Schedule
 from dphmm.release.state_between_steps import FilterState
 from dphmm.release.step_noise import StepNoise, compute_table_posterior_error, spread_over_quantiles
+from dphmm.release.step_plan import Planner, StepPlan
 
 # The error of a prediction is followed from this number of states, which are spread over the long-run distribution.
 # Each costs one prediction for every step of the curve.

@@ -15,9 +15,9 @@ from dphmm.events.cap_budget import CapState, CapTracker, read_priors
 from dphmm.events.chain_start import has_ended, make_chain, make_earlier_start
 from dphmm.events.expression import EventText
 from dphmm.model.model import MarkovModel
-from dphmm.release.planning import Planner, StepPlan
 from dphmm.release.settings import Settings
 from dphmm.release.state_between_steps import FilterState
+from dphmm.release.step_plan import Planner, StepPlan
 
 # A batch, or a relay that begins many sessions in one timestep, needs the same initial trackers repeatedly.
 _TRACKER_CACHE_SIZE = 64

@@ -21,7 +21,7 @@ from dphmm.release.engine import Releaser
 from dphmm.release.session import Session
 from dphmm.release.session_limits import Limits
 from dphmm.release.session_store import SessionStore
-from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, ReleaseStream, release_trajectory
+from dphmm.release.trajectory_release import FixFilter, RecordedReleaseStream, ReleaseStream, release_trajectory
 from dphmm.space import Places, SlottedTrajectory
 
 SPACE = Places(["a", "b", "c"], [45.0, 45.001, 45.02], [7.0, 7.01, 7.05], within_km=0.2)

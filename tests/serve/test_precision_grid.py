@@ -18,13 +18,13 @@ from click.testing import CliRunner
 from dphmm.cli import main
 from dphmm.jobs.model.loading import load_model
 from dphmm.release.record import ReleaseRecord
-from dphmm.release.trajectory import TimedRelease
+from dphmm.release.trajectory_release import TimedRelease
 from dphmm.serve import delivery
 from dphmm.serve.config import Recipient
 from dphmm.serve.outgoing_messages import FORMATS, Message
 from dphmm.serve.page_content import PageContent, _describe_message
+from dphmm.serve.precision_grid import PrecisionGrid
 from dphmm.serve.recipient_tables import FOREVER, RecipientState
-from dphmm.serve.rounded_messages import PrecisionGrid
 from dphmm.space import LocalProjection
 from tests.serve.conftest import START, serve_relay, wait_for
 from tests.serve.test_choices import describe_named_recipient, read_inbox

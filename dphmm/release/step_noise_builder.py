@@ -22,10 +22,10 @@ from dphmm.mechanisms.noise_tables import (
     is_clique,
 )
 from dphmm.mechanisms.registry import MECHANISMS, TABLE_MECHANISMS, find_mechanism, translate_mechanism_errors
-from dphmm.model.belief_update import Belief
+from dphmm.model.belief import Belief
 from dphmm.policy.component_bodies import NoiseBody
 from dphmm.policy.protection import Protection
-from dphmm.release.measured_values import Query
+from dphmm.release.query import Query
 from dphmm.release.settings import Settings
 from dphmm.release.step_noise import StepNoise, spread_over_quantiles
 
