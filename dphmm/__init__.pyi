@@ -34,7 +34,8 @@ from .model.belief import Belief
 from .model.model import MarkovModel
 from .policy.expression import parse_policy
 from .policy.graph import PolicyGraph
-from .policy.protection import Protection, degree_of_protection, exposed_states, protect
+from .policy.protection_degrees import Protection, degree_of_protection, exposed_states
+from .policy.repair import protect
 from .readers import read
 from .release.engine import Releaser, ReleaseSettings
 from .release.ledger import Ledger

@@ -24,7 +24,7 @@ from dphmm.model.forward_backward import Beliefs, run_forward_pass
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
 from dphmm.policy.component_bodies import NoiseBodies, build_noise_body, compute_protection_degrees
-from dphmm.policy.protection import Protection
+from dphmm.policy.protection_degrees import Protection
 from dphmm.validation import check_arguments
 
 # Default number of states for the top-k metrics.
@@ -365,7 +365,7 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     Parameters
     ----------
     protection
-        The repaired graph and noise body of the step, from `dphmm.policy.protection.protect`.
+        The repaired graph and noise body of the step, from `dphmm.policy.repair.protect`.
     f
         ``(N, d)`` measurements.
     support

@@ -34,7 +34,8 @@ from dphmm.policy.component_bodies import (
     label_components,
 )
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, convert_policy_and_measurements, get_state_names
-from dphmm.policy.protection import Method, Protection, protect
+from dphmm.policy.protection_degrees import Protection
+from dphmm.policy.repair import Method, protect
 from dphmm.policy.repair_objective import Objective
 from dphmm.random import as_random_source
 from dphmm.release.engine import Releaser
@@ -259,7 +260,7 @@ def audit_constraint(
     mechanisms
         The mechanisms to audit. A state may be exposed under one and protected under another.
     objective
-        Objective of the exact repair, see `dphmm.policy.protection.protect`. If one body other than the hull serves the
+        Objective of the exact repair, see `dphmm.policy.repair.protect`. If one body other than the hull serves the
         whole graph, all methods agree, and only the exact repair is listed.
     noise_scope
         Whether the noise is calibrated to the whole graph or to each component.

@@ -37,7 +37,7 @@ from dphmm.model import (
 from dphmm.model.forward_backward import Beliefs, smooth_in_blocks
 from dphmm.model.multi_step import Gap
 from dphmm.model.row_file import RowFile
-from dphmm.policy.protection import exposed_states
+from dphmm.policy.protection_degrees import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import constrained_cost, sum_budgets
 from dphmm.release.step_plan import StepPlan

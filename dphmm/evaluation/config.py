@@ -17,7 +17,7 @@ from dphmm.mechanisms.registry import MECHANISMS, TABLE_MECHANISMS, resolve_mech
 from dphmm.model.time_classes import ClassScheme
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonicalize_policy
-from dphmm.policy.protection import Method
+from dphmm.policy.repair import Method
 from dphmm.policy.repair_objective import Objective
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import Schedule

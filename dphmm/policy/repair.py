@@ -1,4 +1,4 @@
-"""Repair of graphs with one hull: greedy, sequential, or exact by branch and bound.
+"""Repair of exposed states, and the search for added edges with one hull.
 
 The exact repair uses `RepairSearch`. A node is a hull that is contained in the hull of every repair below it. A repair
 protects a state if and only if its hull contains one of the state's differences, so the children of a node are its hull
@@ -11,22 +11,57 @@ exposed states can provide, sets of further edges are enumerated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_read_only, make_read_only
+from dphmm.errors import PolicyError, SingletonConstraintError
 from dphmm.geometry import planar
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody
 from dphmm.geometry.least_error import find_min_error_polygon
 from dphmm.geometry.measurements import Measurements
-from dphmm.policy.branch_and_bound import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
-from dphmm.policy.repair_objective import HullVolume, NoiseCost, find_minimum, list_orders_by_cost
+from dphmm.geometry.neighbours import CoordinateBody, count_within
+from dphmm.geometry.sensitivity_hull import Body, Membership, SensitivityHull
+from dphmm.policy.branch_and_bound import UNITS_PER_MAX_WORK, Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
+from dphmm.policy.component_bodies import (
+    NoiseBodies,
+    NoiseBody,
+    NoiseScope,
+    build_noise_body,
+    build_shapes,
+    compute_protection_degrees,
+    condition_prior,
+    convert_to_units,
+    find_exposed_states,
+    label_components,
+)
+from dphmm.policy.component_repair import ComponentRepairProblem, merge_exactly, merge_nearest, merge_sequentially
+from dphmm.policy.graph import PolicyGraph, PolicyLike, convert_policy_and_measurements
+from dphmm.policy.protection_degrees import Protection
+from dphmm.policy.repair_effect import RepairEffect
+from dphmm.policy.repair_objective import (
+    HullVolume,
+    NoiseCost,
+    Objective,
+    build_noise_cost,
+    find_minimum,
+    list_orders_by_cost,
+)
 from dphmm.tolerances import RELATIVE_TOLERANCE
+from dphmm.validation import NonNegativeInt, check_arguments
+
+# The repair method: Algorithm 1, Algorithm 3, or joint optimisation.
+Method = Literal["greedy", "sequential", "exact"]
+
+
+# A release waits for its plan, at most five seconds. Nearly all instances of the benchmark end within half a second.
+# The default work limit of the exact repair. 1000 is about one second on a processor of 2020.
+REPAIR_MAX_WORK = 5_000
 
 # Pairs of an exposed state and a partner: differences of 10^7 pairs in the plane take 160 MB.
 _MAX_CANDIDATES = 10_000_000
@@ -494,3 +529,297 @@ def _canonicalize_signs(vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
     for axis in range(vectors.shape[1] - 1, -1, -1):
         sign = np.where(sign == 0, np.sign(vectors[:, axis]).astype(np.int64), sign)
     return np.asarray(vectors * sign[:, None])
+
+
+# ---- repair of a policy ----------------------------------------------------------------------------------------------
+
+
+@check_arguments
+def protect(
+    graph: PolicyLike,
+    f: npt.ArrayLike | Measurements,
+    constraint: npt.ArrayLike | None = None,
+    method: Method = "exact",
+    objective: Objective = "error",
+    body: Body = "hull",
+    membership: Membership = "halfspace",
+    repair_max_work: NonNegativeInt = REPAIR_MAX_WORK,
+    noise_scope: NoiseScope = "graph",
+    prior: npt.ArrayLike | None = None,
+) -> Protection:
+    """Add edges to the constrained graph until no possible state is exposed.
+
+    States outside the constraint set are not protected themselves. A release replaces such a state by its surrogate,
+    the nearest possible state.
+
+    Parameters
+    ----------
+    graph, f, constraint, body, membership
+        See `degree_of_protection`.
+    method
+        ``"greedy"`` is Algorithm 1 (nearest other state). ``"sequential"`` is Algorithm 3 (exposed states in turn are
+        connected to the partner with the smallest volume). ``"exact"`` chooses one partner for every exposed state
+        jointly; erratum: Algorithm 3 does so for a single exposed state only. If one cross-polytope or disc serves
+        the whole graph, the nearest partners in its norm are jointly optimal, and every method uses them.
+    objective
+        The objective of the exact method and of `Protection.objective_value`: ``"error"``, the expected squared error
+        of a release, or ``"volume"``, the objective of the paper, which can have a much larger error. The error is not
+        a monotone function of the hull: more edges than one for each exposed state might reduce it further. Such
+        repairs are not searched.
+    repair_max_work
+        The work limit of the exact method's search. 1000 is about one second on a processor of 2020, in addition to the
+        time for checking every pair of an exposed and a possible state once. Work is counted, not timed, so the same
+        graph gets the same repair everywhere. If the limit is reached, `Protection.is_optimal` is false and
+        `Protection.optimality_gap` bounds the distance from the optimum.
+    noise_scope
+        Whether one noise body serves the whole graph (``"graph"``), or each connected component has its own
+        (``"component"``). In the latter case an added edge merges two components, and the objective is the mean over
+        the possible states: ``sum of p(s) E|z - f(s)|²`` at epsilon one. ``"greedy"`` uses the nearest partners,
+        ``"sequential"`` those with the smallest added cost, in turn.
+    prior
+        With ``"component"``: ``(N,)``, the probability of each state, which is conditioned on the possible ones.
+        Defaults to a uniform prior.
+
+    Returns
+    -------
+    Protection
+        The repaired graph, its noise bodies, and the added edges.
+
+    Raises
+    ------
+    SingletonConstraintError
+        If only one state is possible, and it is not open.
+    StochasticError
+        If the prior is not a distribution over the states, or is zero on all possible ones.
+    InvalidInputError
+        If the method, the objective or the body is unknown, or the limit is not a non-negative integer.
+
+    Examples
+    --------
+    >>> f = [[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]]
+    >>> graph = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
+    >>> repaired = protect(graph, f, [False, False, True, True, True, True])
+    >>> repaired.added, round(repaired.hull.squared_error, 9), repaired.is_optimal
+    (((2, 4),), 47.0, True)
+    >>> protect(graph, f, [False, False, True, True, True, True], objective="volume").hull.volume
+    14.0
+    """
+    policy, measurements = convert_policy_and_measurements(graph, f)
+    protector = Protector(measurements, method, objective, body, membership, repair_max_work, noise_scope)
+    return protector(policy, as_constraint(constraint, policy.size), prior)
+
+
+@dataclass(frozen=True)
+class Protector:
+    """Validated arguments of `protect`, reusable across constraint sets."""
+
+    measurements: Measurements
+    method: Method
+    objective: Objective
+    body: Body
+    membership: Membership
+    repair_max_work: int
+    noise_scope: NoiseScope
+
+    def __call__(self, graph: PolicyGraph, possible: BoolArray, prior: npt.ArrayLike | None = None) -> Protection:
+        """Repair a policy for the possible states ``(N,)`` and a prior. See `protect`."""
+        restricted = graph.restrict(possible)
+        has_open = restricted.has_open
+        if not has_open and np.count_nonzero(possible) < 2:
+            state = int(np.argmax(possible))
+            raise SingletonConstraintError(
+                f"state {state} is the only state of the constraint set, so no noise can protect it: set "
+                "allow_singleton = true to release it"
+            )
+        if self.noise_scope == "component":
+            return self.repair_by_component(restricted, condition_prior(prior, possible))
+        return self.repair_with_open_states(restricted) if has_open else self.repair_with_shared_body(restricted)
+
+    def repair_with_shared_body(self, restricted: PolicyGraph) -> Protection:
+        """Repair a graph without open states, with one noise body for all possible states."""
+        possible = restricted.node_mask
+        hull = restricted.hull(self.measurements)
+        noise = CoordinateBody(self.measurements, build_noise_body(self.measurements, hull, self.body), self.membership)
+        if covers_all := restricted.is_complete and self.membership == "halfspace":
+            # Complete graph: the hull contains all pairwise differences, and each body contains the hull.
+            degrees = possible * np.count_nonzero(possible)
+        else:
+            degrees = count_within(noise, possible)
+        # Definition 5.2 with the noise body: a state is exposed if and only if its degree is 1.
+        exposed = (degrees == 1).nonzero()[0]
+        candidates, complete = list_candidates(self.measurements, exposed, possible)
+        cost = build_noise_cost(self.measurements.spacing, self.body, self.objective)
+        problem = HullProblem(self.measurements.build_body(hull), candidates, cost, complete)
+        if self.body != "hull" or self.method == "greedy":
+            repair = problem.repair_greedily()
+        elif self.method == "sequential":
+            repair = problem.repair_sequentially()
+        else:
+            repair = problem.repair_exactly(self.repair_max_work * UNITS_PER_MAX_WORK)
+        effect = None
+        if len(exposed):
+            repaired_hull = self.measurements.compute_hull(repair.shape)
+            if len(exposed) < np.count_nonzero(possible):
+                effect = RepairEffect.from_shared_body(
+                    self.measurements, restricted, self.body, hull, repaired_hull, repair.added, exposed
+                )
+            restricted = restricted.with_edges(repair.added)
+            hull = repaired_hull
+            noise = CoordinateBody(
+                self.measurements, build_noise_body(self.measurements, hull, self.body), self.membership
+            )
+            degrees = count_within(noise, possible)
+            self._check_none_exposed(degrees, restricted)
+        # The factor of Theorem 6.3. Vertices of the hull are differences of norm one, the largest norm of any
+        # difference.
+        if covers_all and self.body == "hull":
+            diameter = 1.0 if hull.dimension else 0.0
+        else:
+            diameter = noise.diameter(possible)
+        part = NoiseBody.from_hull(self.measurements, hull, self.body)
+        chosen: Repair = repair
+        if self.body != "hull":
+            # Nearest partners in the ball's norm are optimal: each state needs this radius, and the largest suffices
+            # for all.
+            value: float = part.body.volume if self.objective == "volume" else part.body.squared_error
+            chosen = Repair(repair.added, value, value)
+        return _build_single_body_protection(restricted, part, degrees, diameter, chosen, effect)
+
+    def build_noiseless_protection(self, restricted: PolicyGraph) -> Protection:
+        """Return a protection without noise, for unchanged singletons and withheld timesteps.
+
+        The degree of protection of every possible state is the number of possible states: the release, or its absence,
+        is the same for all of them.
+        """
+        point = SensitivityHull(np.zeros((0, self.measurements.dimension)))
+        degrees = restricted.node_mask * np.count_nonzero(restricted.node_mask)
+        return _build_single_body_protection(
+            restricted, NoiseBody(point, point, point), degrees, 0.0, Repair((), 0.0, 0.0)
+        )
+
+    def repair_with_open_states(self, restricted: PolicyGraph) -> Protection:
+        """Repair a graph with open states, with one noise body for all other possible states.
+
+        If only one state is not open, it is connected to an open state.
+        """
+        protected = restricted.node_mask & ~restricted.open
+        # A single state has no partner among protected ones. It is connected to an open one, in a separate component.
+        if int(protected.sum()) < 2:
+            return self.repair_by_component(restricted, condition_prior(None, restricted.node_mask))
+        protection = self.repair_with_shared_body(restricted.restrict(protected))
+        graph = restricted.with_edges(protection.added)
+        labels = label_components(graph, "graph")
+        point = SensitivityHull(np.zeros((0, self.measurements.dimension)))
+        return replace(
+            protection,
+            graph=graph,
+            degrees=copy_read_only(np.where(graph.open, 1, protection.degrees)),
+            diameter=inf,
+            components=copy_read_only(labels),
+            parts=(protection.parts[0], NoiseBody(point, point, point)),
+            part_of=copy_read_only(np.where(labels < 0, -1, np.where(graph.open, 1, 0))),
+            is_shared=False,
+        )
+
+    def repair_by_component(self, restricted: PolicyGraph, prior: FloatArray) -> Protection:
+        """Repair a graph with a noise body for each connected component."""
+        measurements = self.measurements
+        labels = label_components(restricted, "component")
+        shapes = build_shapes(restricted, measurements, labels)
+        exposed = find_exposed_states(restricted, labels)
+        weights = np.bincount(labels[restricted.node_mask], prior[restricted.node_mask], len(shapes)).astype(np.float64)
+        cost = build_noise_cost(measurements.spacing, self.body, self.objective)
+        limit = self.repair_max_work * UNITS_PER_MAX_WORK
+        problem = ComponentRepairProblem(cost, measurements.coordinates, labels, shapes, weights, exposed, limit)
+        repair = _MERGE_METHODS[self.method](problem)
+        unrepaired = (restricted, labels, shapes)
+        if repair.added:
+            restricted = restricted.with_edges(repair.added)
+            labels = label_components(restricted, "component")
+            shapes = problem.build_repaired_shapes(repair.added, labels)
+        bodies = NoiseBodies.from_shapes(measurements, shapes, self.body)
+        effect = None
+        if 0 < len(exposed) < np.count_nonzero(restricted.node_mask & ~restricted.open):
+            graph, unrepaired_labels, unrepaired_shapes = unrepaired
+            effect = RepairEffect.from_components(
+                measurements,
+                graph,
+                self.body,
+                (NoiseBodies.from_shapes(measurements, unrepaired_shapes, self.body), unrepaired_labels),
+                (bodies, labels),
+                prior,
+                repair.added,
+                exposed,
+            )
+        degrees = compute_protection_degrees(measurements, labels, bodies, self.body, self.membership)
+        self._check_none_exposed(degrees, restricted)
+        joint, units = bodies.compute_joint_hull(measurements)
+        around = build_noise_body(measurements, joint, self.body)
+        # Noise that differs by component can reveal the component of a state, so no factor bounds all pairs.
+        diameter = inf
+        if len(shapes) == 1:
+            diameter = CoordinateBody(measurements, around, self.membership).diameter(restricted.node_mask)
+        return Protection(
+            graph=restricted,
+            hull=units,
+            added=repair.added,
+            is_optimal=repair.is_optimal,
+            objective_value=repair.value,
+            lower_bound=repair.bound,
+            degrees=copy_read_only(degrees),
+            body=units if around is joint else convert_to_units(measurements, around),
+            coordinate_hull=joint,
+            diameter=diameter,
+            components=copy_read_only(labels),
+            parts=bodies.bodies,
+            part_of=copy_read_only(np.where(labels < 0, -1, bodies.of_component[labels])),
+            effect=effect,
+        )
+
+    def _check_none_exposed(self, degrees: IntArray, graph: PolicyGraph) -> None:
+        # The differences of edges are on the boundary, and the quadratic program of Equation (6) has its own tolerance.
+        has_degree_one = degrees == 1
+        if not has_degree_one.any():
+            return
+        exposed = np.flatnonzero(has_degree_one & ~graph.open)
+        if len(exposed):
+            raise PolicyError(
+                f"state {int(exposed[0])} is still exposed after the repair: its partner is on the boundary, within "
+                f"the tolerance of membership {self.membership!r}. Use membership 'halfspace'"
+            )
+
+
+def _build_single_body_protection(
+    graph: PolicyGraph,
+    part: NoiseBody,
+    degrees: IntArray,
+    diameter: float,
+    repair: Repair,
+    effect: RepairEffect | None = None,
+) -> Protection:
+    """Return the protection with one noise body for all possible states."""
+    components = make_read_only(np.where(graph.node_mask, 0, -1))
+    return Protection(
+        graph=graph,
+        hull=part.hull,
+        added=repair.added,
+        is_optimal=repair.is_optimal,
+        objective_value=repair.value,
+        lower_bound=repair.bound,
+        degrees=make_read_only(degrees),
+        body=part.body,
+        coordinate_hull=part.coordinate_hull,
+        diameter=diameter,
+        components=components,
+        parts=(part,),
+        part_of=components,
+        is_shared=True,
+        effect=effect,
+    )
+
+
+_MERGE_METHODS: Mapping[Method, Callable[[ComponentRepairProblem], Repair]] = {
+    "greedy": merge_nearest,
+    "sequential": merge_sequentially,
+    "exact": merge_exactly,
+}

@@ -6,8 +6,8 @@ from dphmm.readers.fetch import DATA_SETS, fetch_data
 from dphmm.readers.fix_tables import read_places
 from dphmm.readers.fixes import ReadResult
 from dphmm.readers.formats import FORMATS, Reader, register_reader
+from dphmm.readers.reader_choice import recognise
 from dphmm.readers.reading import read
-from dphmm.readers.recognition import recognise
 
 __all__ = [
     "DATA_SETS",

@@ -15,8 +15,8 @@ import numpy as np
 from dphmm.errors import DataFileError, DphmmError
 from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.formats import READER_REGISTRY, find_format
+from dphmm.readers.reader_choice import recognise
 from dphmm.readers.reading import read
-from dphmm.readers.recognition import recognise
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.source import Document, read_document
 from dphmm.tables.values import shorten_message

@@ -67,7 +67,7 @@ from dphmm.readers.tabular_data_sets import (
 )
 from dphmm.space.states import Places
 from dphmm.tables import Table
-from dphmm.tables.file_signatures import identify
+from dphmm.tables.file_identification import identify
 from dphmm.tables.parquet_files import PARQUET_MAGIC, PARQUET_SUFFIXES, Metadata, OpenParquet, is_point_type
 from dphmm.tables.source import Document, get_suffix
 from dphmm.tables.table import find_column, iterate_csv_rows

@@ -16,7 +16,7 @@ from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, NotR
 from dphmm.readers.fixes import Details, Fixes, ReadOptions, ReadResult, build_trajectories
 from dphmm.readers.formats import Reader, find_format, find_readers
 from dphmm.readers.instants import Instants
-from dphmm.readers.recognition import check_zipped_document, find_data_set, recognise_document
+from dphmm.readers.reader_choice import check_zipped_document, find_data_set, recognise_document
 from dphmm.space.fix_quality import REASONS, ZERO_LOCATION, Region, find_refused
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.source import Document, documents, is_archive

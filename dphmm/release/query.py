@@ -17,7 +17,7 @@ from dphmm.geometry.exact_linear_algebra import exact_span
 from dphmm.geometry.measurements import Measurements
 from dphmm.mechanisms.lattice import Spacing
 from dphmm.mechanisms.registry import PLANAR_MECHANISMS, TABLE_MECHANISMS, is_lattice_mechanism
-from dphmm.policy.protection import Protection
+from dphmm.policy.protection_degrees import Protection
 from dphmm.release.settings import Settings
 from dphmm.tolerances import RELATIVE_TOLERANCE
 

@@ -26,7 +26,7 @@ from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonicalize_policy, parse_policy
 from dphmm.policy.graph import PolicyGraph, PolicyLike
 from dphmm.policy.graph_text import format_policy_text
-from dphmm.policy.protection import REPAIR_MAX_WORK, Method
+from dphmm.policy.repair import REPAIR_MAX_WORK, Method
 from dphmm.policy.repair_objective import Objective
 from dphmm.policy.zones import PolygonLayer
 from dphmm.release.ledger import DAY_SECONDS

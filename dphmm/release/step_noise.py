@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, make_read_only
 from dphmm.mechanisms.base import Mechanism
 from dphmm.model.belief import Belief
-from dphmm.policy.protection import Protection
+from dphmm.policy.protection_degrees import Protection
 from dphmm.random import RandomSource, Rng
 from dphmm.release.query import Query
 

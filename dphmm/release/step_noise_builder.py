@@ -24,7 +24,7 @@ from dphmm.mechanisms.noise_tables import (
 from dphmm.mechanisms.registry import MECHANISMS, TABLE_MECHANISMS, find_mechanism, translate_mechanism_errors
 from dphmm.model.belief import Belief
 from dphmm.policy.component_bodies import NoiseBody
-from dphmm.policy.protection import Protection
+from dphmm.policy.protection_degrees import Protection
 from dphmm.release.query import Query
 from dphmm.release.settings import Settings
 from dphmm.release.step_noise import StepNoise, spread_over_quantiles

@@ -21,7 +21,8 @@ from dphmm.events.output_bounds import Outputs, PartedOutputs, TableOutputs, mak
 from dphmm.mechanisms.registry import TABLE_MECHANISMS, get_noise_body
 from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import Protection, Protector
+from dphmm.policy.protection_degrees import Protection
+from dphmm.policy.repair import Protector
 from dphmm.policy.repair_effect import RepairLog
 from dphmm.release.query import Query
 from dphmm.release.settings import Settings

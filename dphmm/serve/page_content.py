@@ -24,7 +24,7 @@ from dphmm.plots.basemap import (
     encode_basemap,
 )
 from dphmm.policy.expression import describe_policy
-from dphmm.policy.protection import exposed_states
+from dphmm.policy.protection_degrees import exposed_states
 from dphmm.policy.zones import PolygonLayer
 from dphmm.policy.zones import find_zones as members
 from dphmm.release.engine import Releaser

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, import_library
-from dphmm.tables.file_signatures import HEAD_BYTES, identify
+from dphmm.tables.file_identification import HEAD_BYTES, identify
 from dphmm.tables.values import shorten_message
 from dphmm.validation import check_arguments
 
@@ -406,7 +406,7 @@ class Document:
         Returns
         -------
         bytes
-            At most `dphmm.tables.file_signatures.HEAD_BYTES` bytes.
+            At most `dphmm.tables.file_identification.HEAD_BYTES` bytes.
         """
         return next(self.chunks(HEAD_BYTES), b"")
 

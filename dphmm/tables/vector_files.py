@@ -27,7 +27,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import DataFileError, check_installed, import_library
-from dphmm.tables.file_signatures import identify
+from dphmm.tables.file_identification import identify
 from dphmm.tables.json_toml import parse_json, read_json
 from dphmm.tables.output import check_output
 from dphmm.tables.parquet_files import PARQUET_SUFFIXES, Metadata, OpenParquet

@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from dphmm import Grid, Measurements, PolicyGraph, degree_of_protection, exposed_states, protect, read
-from dphmm.policy.protection import Protection
+from dphmm.policy.protection_degrees import Protection
 from scripts.benchmarks.report import Report, time_once
 from scripts.benchmarks.town import CELL_KM, make_points
 

@@ -29,7 +29,7 @@ from dphmm.readers.reading import read_recording
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables import json_toml
 from dphmm.tables import source as unpacking
-from dphmm.tables.file_signatures import identify
+from dphmm.tables.file_identification import identify
 from dphmm.tables.json_toml import JsonItems
 from dphmm.tables.source import Document
 from tests import recordings

@@ -16,7 +16,7 @@ from dphmm.errors import GuaranteeError
 from dphmm.geometry import measurements as lattices
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism, PlanarLaplaceMechanism
-from dphmm.policy.protection import protect
+from dphmm.policy.repair import protect
 from dphmm.random import RandomSource
 from dphmm.release import soundness, soundness_neighbours
 from dphmm.release.soundness import SoundnessCheck

@@ -20,7 +20,7 @@ from dphmm.jobs.audit.session import audit_session
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.release.stored import replay
 from dphmm.model.belief import Belief
-from dphmm.policy.protection import exposed_states
+from dphmm.policy.protection_degrees import exposed_states
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_zones import Zones, build_default_zones
 from dphmm.release.trajectory_release import to_degrees

@@ -28,7 +28,8 @@ from dphmm.evaluation.run import StepTable, evaluate
 from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.protection import degree_of_protection, exposed_states, protect
+from dphmm.policy.protection_degrees import degree_of_protection, exposed_states
+from dphmm.policy.repair import protect
 
 # f(s1) to f(s6) of Example 3.2.
 MEASUREMENTS = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])

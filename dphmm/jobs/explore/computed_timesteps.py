@@ -15,7 +15,7 @@ from dphmm.errors import SingletonConstraintError
 from dphmm.jobs.explore.explored_user import ExploredUser
 from dphmm.mechanisms.registry import get_noise_body
 from dphmm.model import Belief, MarkovModel
-from dphmm.policy.protection import Method
+from dphmm.policy.repair import Method
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord

@@ -42,7 +42,8 @@ from dphmm.policy.expression import format_policy_label
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
 from dphmm.policy.lengths import parse_length
-from dphmm.policy.protection import Method, Protection
+from dphmm.policy.protection_degrees import Protection
+from dphmm.policy.repair import Method
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.step_plan import StepPlan
 from dphmm.release.trajectory_release import to_degrees

@@ -14,7 +14,7 @@ import numpy as np
 
 from dphmm.formatting import Result, exported, format_kilometres
 from dphmm.policy.component_bodies import NoiseScope
-from dphmm.policy.protection import REPAIR_MAX_WORK, Protector
+from dphmm.policy.repair import REPAIR_MAX_WORK, Protector
 from dphmm.policy.repair_effect import RepairEffect
 from dphmm.release.engine import Releaser
 from dphmm.space.states import Places, StateSpace

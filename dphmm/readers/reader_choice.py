@@ -1,7 +1,7 @@
 """Recognition of the format of a file, folder or archive.
 
 Registered readers precede the formats of this package: they know their files, while a table or JSON is recognised by
-its form alone. `dphmm.tables.file_signatures` identifies the content of a file.
+its form alone. `dphmm.tables.file_identification` identifies the content of a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, NotRecordingError
 from dphmm.readers.delimited_data_sets import CAB_NAME
 from dphmm.readers.formats import FORMATS, Reader, find_readers, refuse_failures
-from dphmm.tables.file_signatures import identify
+from dphmm.tables.file_identification import identify
 from dphmm.tables.source import Document, documents, get_suffix, is_archive, is_database_in_use, iterate_member_names
 from dphmm.validation import check_arguments
 
